@@ -1,0 +1,1 @@
+//! posthaste-store-postgres

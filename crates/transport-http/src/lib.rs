@@ -1,0 +1,1 @@
+//! posthaste-transport-http
