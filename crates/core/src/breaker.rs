@@ -66,6 +66,13 @@ impl Breaker {
         true
     }
 
+    /// The probe went well: everything may go again, but one failure opens it at once, and for
+    /// longer, until something has gone through.
+    pub fn admit(&mut self) {
+        self.state = State::Closed;
+        self.consecutive = self.threshold.saturating_sub(1);
+    }
+
     /// Something went through. Answers whether this closed an open breaker.
     pub fn succeed(&mut self) -> bool {
         let reopened = self.state != State::Closed;
@@ -131,6 +138,17 @@ mod tests {
         breaker.fail(2 * SECOND, None, 1.0);
         assert_eq!(breaker.state(), State::Open { until: 3 * SECOND }, "a straggler lengthens nothing");
         assert!(breaker.try_probe(3 * SECOND) && breaker.succeed() && breaker.is_closed());
+    }
+
+    #[test]
+    fn one_failure_after_a_good_probe_opens_it_for_longer() {
+        let mut breaker = breaker();
+        (0..5).for_each(|_| breaker.fail(Duration::ZERO, None, 1.0));
+        assert!(breaker.try_probe(SECOND));
+        breaker.admit();
+        assert!(breaker.is_closed());
+        breaker.fail(SECOND, None, 1.0);
+        assert_eq!(breaker.state(), State::Open { until: 3 * SECOND });
     }
 
     #[test]

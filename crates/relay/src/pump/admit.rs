@@ -1,0 +1,203 @@
+//! Rows that were read: what is done with each, and what is passed over for now.
+
+use std::{sync::Arc, time::Duration};
+
+use posthaste_core::{Lane, Message, RouteKey, Row, Seq, Timestamp, port::Settlement};
+
+use super::{
+    cursors::ReadRow,
+    gates::{Entry, GateKey, Place},
+    held::HeldRow,
+    outcomes::{Settling, Then},
+    report::Report,
+    state::{Part, PartState, State, Work, place},
+    targets::PartRef,
+    verdict::{self, Verdict},
+};
+use crate::route::{Rendered, TargetKey};
+
+/// Deferred rows of one pump that get a note in the database; more would be a write a row.
+const MOST_NOTES: u64 = 1_000;
+
+impl State {
+    /// Decides what is done with a row that was read.
+    pub(super) fn admit(&mut self, now: Duration, database_now: Timestamp, read: ReadRow) {
+        let row = Arc::new(read.row);
+        let key: Option<Arc<str>> = row.key.as_deref().map(Arc::from);
+        if self.work.contains_key(&row.id) || self.outcomes.contains(row.id) {
+            return self.meet_again(&row, key.as_ref());
+        }
+        if key.is_some() && self.held.bars(place(&row)) {
+            self.held.bar(place(&row));
+            return self.count_passed_over();
+        }
+        if row.due_at > database_now {
+            return self.hold(now + row.due_at.since(database_now), &row, key.as_ref());
+        }
+        let returned = self.held.remove(row.id).map(|held| held.gates).unwrap_or_default();
+        match self.routes.render(&row) {
+            Rendered::Messages { messages, unknown } => {
+                let work =
+                    Work { row: Arc::clone(&row), cause: read.cause, key: key.clone(), parts: Vec::new(), unknown };
+                self.begin(now, work, messages);
+            }
+            Rendered::Deferred { reason } => self.leave_alone(&row, reason),
+            Rendered::Invalid { reason } => self.refuse(&row, key.clone(), reason),
+            Rendered::RenderFailed { reason } => self.cannot_render(&row, key.clone(), &reason),
+        }
+        self.leave_gates_not_entered(returned, &row, key.as_ref());
+    }
+
+    /// A row that is under way was read again. On routes that it has not left it keeps its place:
+    /// nothing later of its key may go there before it.
+    fn meet_again(&mut self, row: &Row, key: Option<&Arc<str>>) {
+        let Some(key) = key else { return };
+        let mut routes = self.outcomes.kept_routes(row.id).to_vec();
+        let parts = self.work.get(&row.id).into_iter().flat_map(|work| &work.parts);
+        let kept = parts.filter(|part| match &part.state {
+            PartState::Passed => true,
+            PartState::Failed(verdict) => !matches!(verdict, Verdict::Leave { .. }),
+            _ => false,
+        });
+        routes.extend(kept.map(|part| part.message.route.clone()));
+        for route in routes {
+            self.shut(&GateKey { route, key: Arc::clone(key) }, place(row));
+        }
+    }
+
+    /// A row that was held may have come back with other routes than it left with.
+    fn leave_gates_not_entered(&mut self, returned: Vec<GateKey>, row: &Row, key: Option<&Arc<str>>) {
+        let entered: Vec<GateKey> = match (self.work.get(&row.id), key) {
+            (Some(work), Some(key)) => work
+                .parts
+                .iter()
+                .filter(|part| part.state != PartState::Passed)
+                .map(|part| GateKey { route: part.message.route.clone(), key: Arc::clone(key) })
+                .collect(),
+            _ => Vec::new(),
+        };
+        let settling = self.outcomes.contains(row.id);
+        for gate in returned {
+            if !settling && !entered.contains(&gate) {
+                self.leave_gate(&gate, row.id);
+            }
+        }
+    }
+
+    /// Remembers a row that is not due; it holds back its key.
+    fn hold(&mut self, due: Duration, row: &Row, key: Option<&Arc<str>>) {
+        let gates = self.gate_keys(row, key);
+        for gate in &gates {
+            self.shut(gate, place(row));
+        }
+        self.held.insert(due, HeldRow { place: place(row), gates });
+    }
+
+    /// Shuts a gate for a row that is not due; rows that waited behind it are passed over.
+    pub(super) fn shut(&mut self, gate: &GateKey, place: Place) {
+        for id in self.gates.hold(gate, place) {
+            self.pass(&PartRef { row: id, route: gate.route.clone() });
+            self.conclude(id);
+        }
+    }
+
+    pub(super) fn gate_keys(&self, row: &Row, key: Option<&Arc<str>>) -> Vec<GateKey> {
+        let Some(key) = key else { return Vec::new() };
+        self.routes.keys_of(row).into_iter().map(|route| GateKey { route, key: Arc::clone(key) }).collect()
+    }
+
+    /// Puts the messages of a row on their way.
+    fn begin(&mut self, now: Duration, mut work: Work, messages: Vec<(TargetKey, Message)>) {
+        let (id, place) = (work.row.id, place(&work.row));
+        self.render_failures.remove(&id);
+        if messages.is_empty() && work.unknown.is_empty() {
+            // Every route's condition was false: done without a message.
+            return self.outcomes.confirm(id, now);
+        }
+        for (target, message) in messages {
+            let route = message.route.clone();
+            let state = self.enter(&target, &route, place, work.key.as_ref());
+            if state == PartState::Queued
+                && let Some(target) = self.targets.get_mut(&target)
+            {
+                target.enqueue(PartRef { row: id, route });
+            }
+            work.parts.push(Part { target, message, state, failures: 0 });
+        }
+        self.bytes += work.row.weight();
+        self.work.insert(id, work);
+        self.conclude(id);
+    }
+
+    fn enter(&mut self, target: &TargetKey, route: &RouteKey, place: Place, key: Option<&Arc<str>>) -> PartState {
+        if !self.is_usable(target, route) {
+            self.pass_paused(route, place.lane, place.seq);
+            return PartState::Passed;
+        }
+        let Some(key) = key else { return PartState::Queued };
+        match self.gates.enter(&GateKey { route: route.clone(), key: Arc::clone(key) }, place) {
+            Entry::Open => PartState::Queued,
+            Entry::Waits => PartState::Waiting,
+            Entry::PassedOver => PartState::Passed,
+        }
+    }
+
+    /// Remembers where a route must be read from again once it is no longer paused.
+    pub(super) fn pass_paused(&mut self, route: &RouteKey, lane: Lane, seq: Seq) {
+        let lanes = self.passed.entry(route.clone()).or_default();
+        let low = lanes.entry(lane).or_insert(seq);
+        *low = seq.min(*low);
+        self.count_passed_over();
+    }
+
+    fn leave_alone(&mut self, row: &Row, reason: String) {
+        *self.deferred.entry(row.event_type.clone()).or_insert(0) += 1;
+        self.count_passed_over();
+        let error = verdict::cut(&format!("deferred: {reason}"));
+        if row.last_error.as_ref() == Some(&error) || self.noted >= MOST_NOTES {
+            return;
+        }
+        self.noted += 1;
+        self.reports.push(Report::Deferred { id: row.id, event_type: row.event_type.clone(), detail: reason });
+        let settlement = Settlement::Note { id: row.id, error };
+        self.outcomes.settle(Settling {
+            settlement,
+            place: place(row),
+            key: None,
+            gates: Vec::new(),
+            then: Then::Open,
+        });
+    }
+
+    fn refuse(&mut self, row: &Row, key: Option<Arc<str>>, reason: String) {
+        let error = verdict::cut(&format!("permanent: {reason}"));
+        self.reports.push(Report::Unrenderable { id: row.id, detail: reason });
+        let settlement =
+            Settlement::Invalid { id: row.id, counted: false, error, outstanding: row.outstanding.clone() };
+        let gates = self.gate_keys(row, key.as_ref());
+        self.outcomes.settle(Settling { settlement, place: place(row), key, gates, then: Then::Open });
+    }
+
+    fn cannot_render(&mut self, row: &Row, key: Option<Arc<str>>, reason: &str) {
+        if self.render_failures.len() > self.settings.bounds.held {
+            self.render_failures.clear();
+        }
+        let failures = self.render_failures.entry(row.id).or_insert(0);
+        let verdict = verdict::on_render_failure(reason, *failures, &self.settings.retry);
+        *failures = failures.saturating_add(1);
+        self.reports.push(Report::Unrenderable { id: row.id, detail: reason.to_owned() });
+        let Verdict::Retry { due_in, reason, .. } = verdict else { return };
+        let gates = self.gate_keys(row, key.as_ref());
+        for gate in &gates {
+            self.shut(gate, place(row));
+        }
+        let settlement = Settlement::Retry {
+            id: row.id,
+            due_in,
+            counted: false,
+            error: reason,
+            outstanding: row.outstanding.clone(),
+        };
+        self.outcomes.settle(Settling { settlement, place: place(row), key, gates, then: Then::Hold { due_in } });
+    }
+}

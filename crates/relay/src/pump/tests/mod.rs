@@ -1,0 +1,5 @@
+//! The pump's state machine against a model of a database and of brokers.
+
+mod model;
+mod random;
+mod stories;

@@ -1,0 +1,361 @@
+//! A relay: the pumps of one or more outboxes, what they hold, and how they stop.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use posthaste_core::{
+    Backoff, LaneSet, OutboxName,
+    port::{Held, Store, Target, Transport, Waker},
+};
+use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    local_waker::LocalWaker,
+    pump::{Progress, Pump, Report, Wires},
+    retention,
+    route::{Routes, TargetKey},
+    settings::Settings,
+    telemetry::{self, Telemetry},
+};
+
+/// Between two looks at the counts of an outbox, which feed the metrics.
+const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// How long releasing an outbox or closing a target may take at a stop.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Why a relay can't be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// There is nothing to pump.
+    #[error("a relay needs at least one outbox")]
+    NoOutbox,
+    /// A route leads to a target that does not exist.
+    #[error("route {route} leads to target {target}, which does not exist")]
+    NoTarget {
+        /// The route.
+        route: String,
+        /// The target.
+        target: TargetKey,
+    },
+}
+
+/// Puts a relay together.
+pub struct RelayBuilder {
+    name: String,
+    outboxes: Vec<(OutboxName, Arc<dyn Store>, Arc<Routes>, Settings)>,
+    targets: HashMap<TargetKey, Target>,
+}
+
+impl RelayBuilder {
+    /// Adds an outbox to pump.
+    #[must_use]
+    pub fn outbox(mut self, name: OutboxName, store: Arc<dyn Store>, routes: Arc<Routes>, settings: Settings) -> Self {
+        self.outboxes.push((name, store, routes, settings));
+        self
+    }
+
+    /// Adds a target.
+    #[must_use]
+    pub fn target(mut self, key: TargetKey, target: Target) -> Self {
+        self.targets.insert(key, target);
+        self
+    }
+
+    /// Checks that everything fits together. Connects to nothing.
+    ///
+    /// # Errors
+    /// No outbox, or a route to a target that does not exist.
+    pub fn build(self) -> Result<Relay, BuildError> {
+        if self.outboxes.is_empty() {
+            return Err(BuildError::NoOutbox);
+        }
+        for route in self.outboxes.iter().flat_map(|(_, _, routes, _)| routes.all()) {
+            if !self.targets.contains_key(&route.target) {
+                return Err(BuildError::NoTarget { route: route.key.to_string(), target: route.target.clone() });
+            }
+        }
+        let transports = self.targets.into_iter().map(|(key, target)| (key, target.transport)).collect();
+        Ok(Relay { name: self.name, outboxes: self.outboxes, transports })
+    }
+}
+
+/// A relay, ready to run.
+pub struct Relay {
+    name: String,
+    outboxes: Vec<(OutboxName, Arc<dyn Store>, Arc<Routes>, Settings)>,
+    transports: HashMap<TargetKey, Arc<dyn Transport>>,
+}
+
+/// How a relay is doing.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// Each outbox.
+    pub outboxes: Vec<OutboxHealth>,
+}
+
+impl Health {
+    /// Why events may not be going out; empty when all is well.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<String> {
+        self.outboxes.iter().flat_map(OutboxHealth::reasons).collect()
+    }
+
+    /// Whether every outbox is being recovered from the database by this relay.
+    #[must_use]
+    pub fn recovers(&self) -> bool {
+        self.outboxes.iter().all(|outbox| outbox.progress.owns_lanes)
+    }
+}
+
+/// How one outbox is doing.
+#[derive(Clone, Debug)]
+pub struct OutboxHealth {
+    /// The outbox.
+    pub outbox: OutboxName,
+    /// How far its pump is.
+    pub progress: Progress,
+    /// Whether the store's wake-ups work; without them the interval decides.
+    pub listening: bool,
+    /// Why its status could not be read, if it could not.
+    pub unreadable: Option<String>,
+}
+
+impl OutboxHealth {
+    fn reasons(&self) -> Vec<String> {
+        let outbox = &self.outbox;
+        let mut reasons = Vec::new();
+        if !self.progress.owns_lanes {
+            reasons.push(format!("{outbox}: another relay holds it, or the database can't be reached"));
+        }
+        if !self.listening {
+            reasons.push(format!("{outbox}: the wake-up connection is down"));
+        }
+        reasons.extend(self.unreadable.iter().map(|why| format!("{outbox}: its status can't be read: {why}")));
+        reasons.extend(self.progress.paused.iter().map(|target| format!("{outbox}: target {target} is paused")));
+        reasons
+    }
+}
+
+/// A running relay. Dropping it stops it without a drain: rows that were sent and not marked are
+/// sent again by the next relay.
+pub struct RelayHandle {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    transports: HashMap<TargetKey, Arc<dyn Transport>>,
+    parts: Vec<Part>,
+}
+
+struct Part {
+    outbox: OutboxName,
+    waker: Arc<LocalWaker>,
+    progress: watch::Receiver<Progress>,
+    listening: watch::Receiver<bool>,
+    unreadable: watch::Receiver<Option<String>>,
+}
+
+impl Relay {
+    /// Starts to put a relay together. `name` is shown to operators as who holds an outbox.
+    #[must_use]
+    pub fn builder(name: impl Into<String>) -> RelayBuilder {
+        RelayBuilder { name: name.into(), outboxes: Vec::new(), targets: HashMap::new() }
+    }
+
+    /// Starts it. Connects by and by, and for as long as it takes: a database or a broker that is
+    /// down delays events, never the start.
+    #[must_use]
+    pub fn start(self) -> RelayHandle {
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let mut parts = Vec::new();
+        for (outbox, store, routes, settings) in self.outboxes {
+            let pump = Pump {
+                store: Arc::clone(&store) as _,
+                routes,
+                transports: self.transports.clone(),
+                seed: rand::random(),
+                settings,
+            };
+            parts.push(start_outbox(&mut tasks, outbox, store, pump, self.name.clone(), stop.clone()));
+        }
+        RelayHandle { stop, tasks, transports: self.transports, parts }
+    }
+}
+
+fn start_outbox(
+    tasks: &mut JoinSet<()>,
+    outbox: OutboxName,
+    store: Arc<dyn Store>,
+    pump: Pump,
+    name: String,
+    stop: CancellationToken,
+) -> Part {
+    let (owned_tx, owned) = watch::channel(LaneSet::EMPTY);
+    let (progress_tx, progress) = watch::channel(Progress::default());
+    let (listening_tx, listening) = watch::channel(true);
+    let (unreadable_tx, unreadable) = watch::channel(None);
+    let waker = Arc::new(LocalWaker::default());
+    let telemetry = Arc::new(Telemetry::new(&outbox));
+    let retention = pump.settings.retention;
+    let wires = Wires {
+        owned: owned.clone(),
+        stop: stop.clone(),
+        waker: Arc::clone(&waker),
+        progress: progress_tx,
+        listening: listening_tx,
+        observe: Arc::new({
+            let telemetry = Arc::clone(&telemetry);
+            move |report: Report| telemetry.observe(&report)
+        }),
+    };
+    let pumped = CancellationToken::new();
+    let done = pumped.clone();
+    tasks.spawn(async move {
+        pump.run(wires).await;
+        done.cancel();
+    });
+    tasks.spawn(hold(Arc::clone(&store), outbox.clone(), name, owned_tx, stop.clone(), pumped));
+    tasks.spawn(watch_status(Arc::clone(&store), outbox.clone(), unreadable_tx, stop.clone()));
+    tasks.spawn(watch_progress(telemetry, progress.clone(), owned, stop.clone()));
+    if !retention.is_zero() {
+        tasks.spawn(retention::run(store as _, outbox.clone(), retention, stop));
+    }
+    Part { outbox, waker, progress, listening, unreadable }
+}
+
+/// Holds the outbox while the pump runs, and takes it again whenever it is lost.
+async fn hold(
+    store: Arc<dyn Store>,
+    outbox: OutboxName,
+    name: String,
+    owned: watch::Sender<LaneSet>,
+    stop: CancellationToken,
+    pumped: CancellationToken,
+) {
+    let mut failures = 0;
+    while !stop.is_cancelled() {
+        let held = tokio::select! {
+            held = store.try_hold(&name) => held,
+            () = stop.cancelled() => break,
+        };
+        match held {
+            Ok(Some(held)) => {
+                failures = 0;
+                tracing::info!(%outbox, %name, "holds the outbox");
+                owned.send_replace(LaneSet::ALL);
+                keep(held, &outbox, &owned, &pumped).await;
+                owned.send_replace(LaneSet::EMPTY);
+                continue;
+            }
+            Ok(None) if failures == 0 => tracing::warn!(%outbox, "another relay holds the outbox; waiting for it"),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%outbox, "the outbox can't be held: {error}"),
+        }
+        failures += 1;
+        tokio::select! {
+            () = sleep(Backoff::STORE.after(failures).min(Duration::from_secs(1))) => {}
+            () = stop.cancelled() => break,
+        }
+    }
+    pumped.cancelled().await;
+}
+
+/// Keeps the outbox until it is lost or the pump has ended.
+async fn keep(
+    mut held: Box<dyn Held>,
+    outbox: &OutboxName,
+    owned: &watch::Sender<LaneSet>,
+    pumped: &CancellationToken,
+) {
+    let lost = tokio::select! {
+        why = held.lost() => Some(why),
+        () = pumped.cancelled() => None,
+    };
+    if let Some(why) = lost {
+        owned.send_replace(LaneSet::EMPTY);
+        tracing::warn!(%outbox, "lost the outbox: {why}");
+    }
+    // Time-limited: a database that does not answer must not hold up a stop.
+    let _ = tokio::time::timeout(FAREWELL, held.release()).await;
+}
+
+/// Reads the counts of an outbox for the metrics.
+async fn watch_status(
+    store: Arc<dyn Store>,
+    outbox: OutboxName,
+    unreadable: watch::Sender<Option<String>>,
+    stop: CancellationToken,
+) {
+    loop {
+        let status = tokio::select! {
+            status = store.status() => status,
+            () = stop.cancelled() => return,
+        };
+        match status {
+            Ok(status) => {
+                telemetry::outbox_status(&outbox, &status);
+                unreadable.send_replace(None);
+            }
+            Err(error) => {
+                telemetry::outbox_unreadable(&outbox);
+                unreadable.send_replace(Some(error.to_string()));
+            }
+        }
+        tokio::select! {
+            () = sleep(STATUS_EVERY) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+async fn watch_progress(
+    telemetry: Arc<Telemetry>,
+    mut progress: watch::Receiver<Progress>,
+    owned: watch::Receiver<LaneSet>,
+    stop: CancellationToken,
+) {
+    loop {
+        telemetry.progress(&progress.borrow_and_update().clone(), owned.borrow().len());
+        tokio::select! {
+            changed = progress.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+impl RelayHandle {
+    /// What wakes the pump of an outbox of this process after a commit.
+    #[must_use]
+    pub fn waker(&self, outbox: &OutboxName) -> Option<Arc<dyn Waker>> {
+        let part = self.parts.iter().find(|part| part.outbox == *outbox)?;
+        Some(Arc::clone(&part.waker) as _)
+    }
+
+    /// How it is doing now.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let outboxes = self.parts.iter().map(|part| OutboxHealth {
+            outbox: part.outbox.clone(),
+            progress: part.progress.borrow().clone(),
+            listening: *part.listening.borrow(),
+            unreadable: part.unreadable.borrow().clone(),
+        });
+        Health { outboxes: outboxes.collect() }
+    }
+
+    /// The progress of each outbox, to wait on.
+    #[must_use]
+    pub fn progress(&self) -> Vec<(OutboxName, watch::Receiver<Progress>)> {
+        self.parts.iter().map(|part| (part.outbox.clone(), part.progress.clone())).collect()
+    }
+
+    /// Stops reading, waits for what is in flight at most `settings.drain`, records what is known,
+    /// gives the outboxes back and closes the targets. A handle that is dropped while this runs
+    /// stops at once.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        for transport in self.transports.values() {
+            let _ = tokio::time::timeout(FAREWELL, transport.close()).await;
+        }
+    }
+}
