@@ -159,6 +159,8 @@ impl Parameters {
 
 #[cfg(test)]
 mod tests {
+    use posthaste_core::port::Schema;
+
     use super::*;
 
     #[test]
@@ -172,5 +174,54 @@ mod tests {
         };
         let share = |lanes, per_lane, max_rows| Parameters::of(&request(lanes, per_lane, max_rows)).share;
         assert_eq!([share(128, 1000, 1000), share(128, 3, 1000), share(1, 500, 200), share(0, 5, 5)], [8, 3, 200, 5]);
+    }
+
+    /// The plan of the read of all lanes from the start, as the session for reading has it.
+    async fn plan(store: &PostgresStore) -> String {
+        let session = store.reading.session(&store.server).await.unwrap();
+        let types = "smallint[], bigint[], bigint, bigint, bigint, bigint, bigint";
+        let prepare = format!("PREPARE page({types}) AS {}", store.read_sql);
+        session.client.batch_execute(&prepare).await.unwrap();
+        let lanes: Vec<String> = (0..128).map(|lane| lane.to_string()).collect();
+        let cursors = vec!["0"; 128].join(",");
+        let explain = format!(
+            "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE page('{{{}}}', '{{{cursors}}}', 2, 1000, 256, 1000, 1000000)",
+            lanes.join(",")
+        );
+        let rows = session.client.query(&explain, &[]).await.unwrap();
+        rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[tokio::test]
+    async fn port_l6_a_page_reads_the_partial_index_in_order_whatever_the_history() {
+        let Some(url) = posthaste_testkit::service::postgres() else { return };
+        let name = posthaste_testkit::service::outbox_name();
+        let store = PostgresStore::new(&url, name.clone(), crate::Settings::default()).unwrap();
+        store.migrate().await.unwrap();
+        let session = store.looking.session(&store.server).await.unwrap();
+        let fill = store.names.sql(
+            r#"INSERT INTO "{t}" (type, body, status, published_at)
+                 SELECT 't', 'x', 'published', now() FROM generate_series(1, 100000);
+               ANALYZE "{t}"; INSERT INTO "{t}" (type, body) SELECT 't', 'x' FROM generate_series(1, 5000)"#,
+        );
+        session.client.batch_execute(&fill).await.unwrap();
+        // The statistics know nothing but history, and thousands of rows wait.
+        let plan = plan(&store).await;
+        let index = format!("using \"{}_undelivered\"", name.table());
+        let index = if plan.contains(&index) { index } else { index.replace('"', "") };
+        assert!(plan.contains(&index), "{plan}");
+        for costly in ["Sort", "Seq Scan", "Bitmap"] {
+            assert!(!plan.contains(costly), "{costly}: {plan}");
+        }
+        let scans = plan.lines().filter(|line| line.contains(&index) && line.contains("actual rows="));
+        let touched = scans.map(|line| {
+            let number =
+                |after: &str| line.split(after).nth(1).and_then(|rest| rest.split([' ', ')']).next()?.parse().ok());
+            number("rows=").unwrap_or(0) * number("loops=").unwrap_or(0)
+        });
+        let touched: u64 = touched.sum();
+        assert!((256..=2 * 256).contains(&touched), "a page's rows, and one more of each lane: {plan}");
+        let drop = r#"DROP TABLE "{t}", "{t}_log"; DROP FUNCTION "{t}_lane", "{t}_wake", "{t}_version""#;
+        session.client.batch_execute(&store.names.sql(drop)).await.unwrap();
     }
 }

@@ -1,5 +1,7 @@
 //! Writing rows: in the caller's transaction, in the store's own, and by another language's INSERT.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod support;
 
 use std::process::Command;
