@@ -1,0 +1,171 @@
+//! One connection to the broker: making it, knowing whether it is blocked, ending it.
+//!
+//! A connection that is given up is cut at its socket, so that nothing can hang on it for longer. lapin's
+//! own recovery stays off: the next publication makes a new connection instead.
+
+use std::{
+    collections::HashSet,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, Stream, StreamExt};
+use lapin::{
+    Channel, ConnectionProperties, Event,
+    options::ConfirmSelectOptions,
+    runtime::default_runtime,
+    uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo},
+};
+use tokio::time::timeout;
+
+use crate::{
+    socket::{self, Lifeline},
+    target::Settings,
+};
+
+/// How long a farewell to the broker may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+pub(crate) struct Connection {
+    inner: lapin::Connection,
+    lifeline: Lifeline,
+    events: Mutex<Events>,
+    given_up: AtomicBool,
+    heard: AtomicU64,
+    idle: Mutex<Vec<Channel>>,
+    declared: Mutex<HashSet<String>>,
+}
+
+struct Events {
+    stream: Pin<Box<dyn Stream<Item = Event> + Send>>,
+    reason: String,
+}
+
+impl Connection {
+    /// Connects. The socket is open `within` that time or not at all; the handshake after it ends when
+    /// the future is dropped.
+    pub(crate) async fn open(settings: &Arc<Settings>, within: Duration) -> Result<Connection, lapin::Error> {
+        let lifeline = Lifeline::default();
+        let knot = lifeline.knot();
+        let dialled = Arc::clone(settings);
+        let dial = async move |_, _| Ok(socket::open(&dialled, &knot, within).await?);
+        let properties = ConnectionProperties::default().with_connection_name(settings.name.as_str().into());
+        let inner = lapin::Connection::connector(uri(settings), default_runtime()?, dial, properties).await?;
+        let stream = Box::pin(inner.events_listener());
+        Ok(Connection {
+            inner,
+            lifeline,
+            events: Mutex::new(Events { stream, reason: String::new() }),
+            given_up: AtomicBool::new(false),
+            heard: AtomicU64::new(0),
+            idle: Mutex::default(),
+            declared: Mutex::default(),
+        })
+    }
+
+    /// Why the broker takes nothing, while it does not.
+    pub(crate) fn blocked(&self) -> Option<String> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(Some(event)) = events.stream.next().now_or_never() {
+            if let Event::ConnectionBlocked(reason) = event {
+                events.reason = reason;
+            }
+        }
+        self.inner.status().blocked().then(|| events.reason.clone())
+    }
+
+    /// Whether new work may start on it. A connection that was given up while blocked stays the witness
+    /// of that state until the broker ends it: a new one would not know.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.inner.status().connected() && (!self.given_up.load(Ordering::Acquire) || self.inner.status().blocked())
+    }
+
+    /// Never uses it again: cuts it now, or, if it is blocked, as soon as it no longer is.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+        if !self.inner.status().blocked() {
+            self.lifeline.cut();
+        }
+    }
+
+    /// Confirmations so far: a sign of life.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn hear(&self) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Largest frame, as agreed with the broker.
+    pub(crate) fn frame_max(&self) -> usize {
+        self.inner.configuration().frame_max() as usize
+    }
+
+    /// An idle channel, or a new one with confirmations on.
+    pub(crate) async fn channel(&self) -> Result<Channel, lapin::Error> {
+        while let Some(channel) = self.idle().pop() {
+            if channel.status().connected() {
+                return Ok(channel);
+            }
+        }
+        let channel = self.inner.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(channel)
+    }
+
+    /// Takes back a channel on which nothing is in flight.
+    pub(crate) fn give_back(&self, channel: Channel) {
+        self.idle().push(channel);
+    }
+
+    /// Asks the broker for a sign of life: a channel is opened and closed.
+    pub(crate) async fn greet(&self) -> Result<(), lapin::Error> {
+        self.inner.create_channel().await.map(drop)
+    }
+
+    pub(crate) fn is_declared(&self, exchange: &str) -> bool {
+        self.declared().contains(exchange)
+    }
+
+    pub(crate) fn set_declared(&self, exchange: &str, declared: bool) {
+        if declared {
+            self.declared().insert(exchange.to_owned());
+        } else {
+            self.declared().remove(exchange);
+        }
+    }
+
+    /// Says farewell, for at most [`FAREWELL`], and cuts the socket.
+    pub(crate) async fn close(&self) {
+        self.given_up.store(true, Ordering::Release);
+        // A broker that does not answer, or a connection that is gone, is cut all the same.
+        let _ = timeout(FAREWELL, self.inner.close(200, "OK".into())).await;
+        self.lifeline.cut();
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Channel>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn declared(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn uri(settings: &Settings) -> AMQPUri {
+    AMQPUri {
+        scheme: if settings.tls { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+        authority: AMQPAuthority {
+            userinfo: AMQPUserInfo { username: settings.user.clone(), password: settings.password.expose().to_owned() },
+            host: settings.host.clone(),
+            port: settings.port,
+        },
+        vhost: settings.vhost.clone(),
+        query: AMQPQueryString { heartbeat: Some(settings.heartbeat), ..AMQPQueryString::default() },
+    }
+}
