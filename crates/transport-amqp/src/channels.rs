@@ -12,7 +12,11 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{classify, connection::Connection, target::Settings};
+use crate::{
+    classify,
+    connection::{Connection, State},
+    target::Settings,
+};
 
 /// Batches in flight at once.
 pub(crate) const CHANNELS: usize = 8;
@@ -87,26 +91,19 @@ impl Channels {
         }
     }
 
-    /// A connection that is usable and not blocked.
     async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
-        let connection = match self.usable() {
-            Some(connection) => connection,
-            None => match timeout_at(deadline, self.dial(deadline)).await {
-                Ok(dialled) => dialled?,
-                Err(_) => return Err(transient(&format!("connecting to {}: no answer", self.address()))),
-            },
-        };
-        match connection.blocked() {
-            Some(reason) => Err(transient(&format!("blocked by the broker: {reason}"))),
-            None => Ok(connection),
+        if let Some(known) = self.known() {
+            return known;
         }
+        let dialled = timeout_at(deadline, self.dial(deadline)).await;
+        dialled.unwrap_or_else(|_| Err(transient(&format!("connecting to {}: no answer", self.address()))))
     }
 
     async fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
         let _turn = self.dialling.acquire().await;
         // Another publication may have connected while this one waited for its turn.
-        if let Some(connection) = self.usable() {
-            return Ok(connection);
+        if let Some(known) = self.known() {
+            return known;
         }
         let within = deadline.saturating_duration_since(Instant::now());
         let dialled = Connection::open(&self.settings, within).await;
@@ -116,8 +113,15 @@ impl Channels {
         Ok(connection)
     }
 
-    fn usable(&self) -> Option<Arc<Connection>> {
-        self.current().as_ref().filter(|connection| connection.is_usable()).map(Arc::clone)
+    /// The connection there is, or why it takes nothing now.
+    fn known(&self) -> Option<Result<Arc<Connection>, Failure>> {
+        let current = self.current();
+        let connection = current.as_ref()?;
+        match connection.state() {
+            State::Usable => Some(Ok(Arc::clone(connection))),
+            State::Blocked(reason) => Some(Err(transient(&format!("blocked by the broker: {reason}")))),
+            State::Gone => None,
+        }
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {

@@ -40,6 +40,17 @@ pub(crate) struct Connection {
     declared: Mutex<HashSet<String>>,
 }
 
+/// Whether new work may start on a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// It may.
+    Usable,
+    /// The broker takes nothing from it, for this reason.
+    Blocked(String),
+    /// It is lost or given up.
+    Gone,
+}
+
 struct Events {
     stream: Pin<Box<dyn Stream<Item = Event> + Send>>,
     reason: String,
@@ -67,24 +78,33 @@ impl Connection {
         })
     }
 
-    /// Why the broker takes nothing, while it does not.
-    pub(crate) fn blocked(&self) -> Option<String> {
+    /// Whether new work may start on it.
+    pub(crate) fn state(&self) -> State {
+        // Asked for once and first: a connection that was given up while blocked must not count as usable
+        // when it is unblocked in between.
+        let blocked = self.inner.status().blocked();
+        if !self.inner.status().connected() {
+            return State::Gone;
+        }
+        match (blocked, self.given_up.load(Ordering::Acquire)) {
+            (true, _) => State::Blocked(self.reason()),
+            (false, true) => State::Gone,
+            (false, false) => State::Usable,
+        }
+    }
+
+    fn reason(&self) -> String {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(Some(event)) = events.stream.next().now_or_never() {
             if let Event::ConnectionBlocked(reason) = event {
                 events.reason = reason;
             }
         }
-        self.inner.status().blocked().then(|| events.reason.clone())
+        events.reason.clone()
     }
 
-    /// Whether new work may start on it. A connection that was given up while blocked stays the witness
-    /// of that state until the broker ends it: a new one would not know.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.inner.status().connected() && (!self.given_up.load(Ordering::Acquire) || self.inner.status().blocked())
-    }
-
-    /// Never uses it again: cuts it now, or, if it is blocked, as soon as it no longer is.
+    /// Never uses it again, and cuts it. While it is blocked it is kept as the witness of that, since the
+    /// broker would tell a new connection only after another publication; it is dropped once it is not.
     pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
         if !self.inner.status().blocked() {

@@ -63,16 +63,14 @@ fn unjudged() -> Answer {
 
 async fn send(lease: Lease, sent: &[(&Outgoing, &Message)], deadline: Instant) -> Vec<Answer> {
     let heard = lease.connection.heard();
-    let mut flight = Flight::start(&lease.channel, sent).await;
-    let landed = timeout_at(deadline, flight.land(&lease.connection)).await.is_ok();
-    if !landed {
-        flight.sweep(&lease.connection).await;
+    let mut flight = Flight::start(&lease, sent).await;
+    if timeout_at(deadline, flight.land()).await.is_err() {
+        flight.sweep().await;
     }
-    let outgoing: Vec<&Outgoing> = sent.iter().map(|(outgoing, _)| *outgoing).collect();
     let (fates, returned) = flight.end();
-    let answers = judge(&outgoing, &fates, &returned);
+    let outgoing: Vec<&Outgoing> = sent.iter().map(|(outgoing, _)| *outgoing).collect();
     finish(lease, &outgoing, &fates, heard);
-    answers
+    judge(&outgoing, &fates, &returned)
 }
 
 /// What becomes of the channel and the connection after a batch.
@@ -83,11 +81,10 @@ fn finish(lease: Lease, sent: &[&Outgoing], fates: &[Fate], heard: u64) {
     }
     // If an exchange is gone, it is asserted again before its next use.
     sent.iter().for_each(|outgoing| connection.set_declared(outgoing.exchange.as_str(), false));
-    let unanswered = fates.iter().any(|fate| matches!(fate, Fate::Unanswered | Fate::Unwritten(None)));
-    // A queue without its majority never confirms while others do. If nothing at all was heard,
-    // or bytes were left unsent, it is the connection that hangs.
-    let unsent = fates.iter().any(|fate| matches!(fate, Fate::Unwritten(None)));
-    if unanswered && (unsent || connection.heard() == heard) {
+    // One queue may never confirm while others do: that costs the channel. If nothing at all was heard
+    // meanwhile, it is the connection that hangs.
+    let unanswered = fates.iter().any(|fate| matches!(fate, Fate::Unanswered));
+    if unanswered && connection.heard() == heard {
         connection.give_up();
     }
 }
@@ -100,17 +97,22 @@ enum Stage<'a> {
 }
 
 /// A batch under way on one channel.
+///
+/// If it ends, or is dropped, before every message is written whole, the connection is given up: lapin
+/// would write the rest after closing the channel, which the broker answers by closing the connection.
 struct Flight<'a> {
+    connection: &'a Connection,
     stages: Vec<Stage<'a>>,
     returned: Returned,
 }
 
 impl<'a> Flight<'a> {
     /// Hands every message to lapin, in order, without waiting for any.
-    async fn start(channel: &'a Channel, sent: &[(&'a Outgoing, &'a Message)]) -> Flight<'a> {
-        let mut flight = Flight { stages: Vec::with_capacity(sent.len()), returned: Returned::new() };
+    async fn start(lease: &'a Lease, sent: &[(&'a Outgoing, &'a Message)]) -> Flight<'a> {
+        let stages = Vec::with_capacity(sent.len());
+        let mut flight = Flight { connection: &lease.connection, stages, returned: Returned::new() };
         for (outgoing, message) in sent {
-            let mut publishing: Publishing<'a> = Box::pin(write(channel, outgoing, message));
+            let mut publishing: Publishing<'a> = Box::pin(write(&lease.channel, outgoing, message));
             let stage = match poll_immediate(&mut publishing).await {
                 None => Stage::Writing(publishing),
                 Some(written) => after_writing(written),
@@ -121,7 +123,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Waits for every message to land. Cancellation keeps what has landed.
-    async fn land(&mut self, connection: &Connection) {
+    async fn land(&mut self) {
         for at in 0..self.stages.len() {
             if let Stage::Writing(publishing) = &mut self.stages[at] {
                 self.stages[at] = after_writing(publishing.await);
@@ -130,14 +132,14 @@ impl<'a> Flight<'a> {
         for at in 0..self.stages.len() {
             if let Stage::Waiting(confirm) = &mut self.stages[at] {
                 let confirmed = confirm.await;
-                self.record(at, confirmed, connection);
+                self.record(at, confirmed);
             }
         }
     }
 
     /// Takes in what has landed already, without waiting. The return of a message may have come with the
     /// confirmation of another that was looked at before, so it looks again until nothing is new.
-    async fn sweep(&mut self, connection: &Connection) {
+    async fn sweep(&mut self) {
         let mut news = true;
         while std::mem::take(&mut news) {
             for at in 0..self.stages.len() {
@@ -149,14 +151,14 @@ impl<'a> Flight<'a> {
                 if let Stage::Waiting(confirm) = &mut self.stages[at]
                     && let Some(confirmed) = poll_immediate(confirm).await
                 {
-                    self.record(at, confirmed, connection);
+                    self.record(at, confirmed);
                     news = true;
                 }
             }
         }
     }
 
-    fn record(&mut self, at: usize, confirmed: Result<Confirmation, lapin::Error>, connection: &Connection) {
+    fn record(&mut self, at: usize, confirmed: Result<Confirmation, lapin::Error>) {
         let (fate, returned) = match confirmed {
             Ok(Confirmation::Ack(returned)) => (Fate::Acked, returned),
             Ok(Confirmation::Nack(returned)) => (Fate::Nacked, returned),
@@ -165,7 +167,7 @@ impl<'a> Flight<'a> {
             Err(error) => (Fate::Lost(error), None),
         };
         if matches!(fate, Fate::Acked | Fate::Nacked) {
-            connection.hear();
+            self.connection.hear();
         }
         if let Some(message) = returned {
             let id = message.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default();
@@ -174,13 +176,21 @@ impl<'a> Flight<'a> {
         self.stages[at] = Stage::Landed(fate);
     }
 
-    fn end(self) -> (Vec<Fate>, Returned) {
-        let fate = |stage| match stage {
+    fn end(mut self) -> (Vec<Fate>, Returned) {
+        let fate = |stage: &Stage<'_>| match stage {
             Stage::Writing(_) => Fate::Unwritten(None),
             Stage::Waiting(_) => Fate::Unanswered,
-            Stage::Landed(fate) => fate,
+            Stage::Landed(fate) => fate.clone(),
         };
-        (self.stages.into_iter().map(fate).collect(), self.returned)
+        (self.stages.iter().map(fate).collect(), std::mem::take(&mut self.returned))
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if self.stages.iter().any(|stage| matches!(stage, Stage::Writing(_))) {
+            self.connection.give_up();
+        }
     }
 }
 

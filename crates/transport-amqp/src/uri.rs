@@ -150,17 +150,17 @@ mod tests {
     #[test]
     fn report_115_what_was_not_escaped_is_named_without_being_shown() {
         for url in [
-            "amqp://app:p@ssw@h/",
-            "amqp://app:p/ssw@h/",
-            "amqp://app:p?ssw@h/",
-            "amqp://app:p#ssw@h/",
-            "amqp://app:p%ssw@h/",
-            "amqp://app:ssw",
+            "amqp://app:p@geheim@h/",
+            "amqp://app:p/geheim@h/",
+            "amqp://app:p?geheim@h/",
+            "amqp://app:p#geheim@h/",
+            "amqp://app:p%geheim@h/",
+            "amqp://app:geheim",
         ] {
             let error = refusal(url);
-            assert!(error.contains("%40") && !error.contains("ssw@"), "{url}: {error}");
+            assert!(error.contains("%40") && !error.contains("geheim@"), "{url}: {error}");
         }
-        assert!(!refusal("amqp://app:p%FFssw@h").contains("ssw"));
+        assert!(!refusal("amqp://app:p%FFgeheim@h").contains("geheim"));
     }
 
     #[test]

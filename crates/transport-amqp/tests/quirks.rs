@@ -10,7 +10,7 @@ use lapin::{
     ExchangeKind,
     types::{AMQPValue, FieldTable, LongString},
 };
-use posthaste_core::{Body, Class, Failure, Outcome, port::Transport};
+use posthaste_core::{Body, Class, Failure, failure::Outcome, port::Transport};
 use support::{Broker, SOON, altered, message, publish_one, target, text};
 
 fn class(answer: &Result<(), Failure>) -> Option<Class> {
