@@ -89,7 +89,7 @@ async fn report_038_returns_among_pipelined_publishes_are_told_apart() {
     broker.queue(FieldTable::default()).await;
     broker.bind("good").await;
     let target = target(&broker.url, &[("exchange", &broker.name)]);
-    let kind = |n: usize| if n % 7 == 0 { "bad" } else { "good" };
+    let kind = |n: usize| if n.is_multiple_of(7) { "bad" } else { "good" };
     let batch = |at: usize| (0..250).map(|n| text(&target, kind(at + n), &(at + n).to_string())).collect::<Vec<_>>();
     let answers = join_all((0..16).map(|at| target.transport.publish(batch(at * 250), SOON))).await.concat();
     for (n, answer) in answers.iter().enumerate() {

@@ -1,6 +1,8 @@
 //! Messages to publish, and a second connection that looks at what arrived.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod fake;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
