@@ -55,17 +55,21 @@ impl Channels {
 
     /// A channel, by `deadline`. On failure nothing has been sent.
     pub(crate) async fn lease(&self, deadline: Instant) -> Result<Lease, Failure> {
+        // Batches that wait out a blockage may hold every permit.
+        if let Some(Err(failure)) = self.known() {
+            return Err(failure);
+        }
         let permit = timeout_at(deadline, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else { return Err(transient("all channels are busy")) };
         let connection = self.connection(deadline).await?;
-        let channel = self.answer(&connection, deadline, connection.channel()).await?;
+        let channel = connection.ask(deadline, connection.channel()).await?.map_err(|error| unopened(&error))?;
         Ok(Lease { channel, connection, _permit: permit })
     }
 
     /// Whether the broker answers and takes messages.
     pub(crate) async fn probe(&self, deadline: Instant) -> Result<(), Failure> {
         let connection = self.connection(deadline).await?;
-        self.answer(&connection, deadline, connection.greet()).await
+        connection.ask(deadline, connection.greet()).await?.map_err(|error| unopened(&error))
     }
 
     pub(crate) async fn close(&self) {
@@ -75,22 +79,7 @@ impl Channels {
         }
     }
 
-    /// The broker's answer on `connection`, which is given up if there is none by `deadline`.
-    pub(crate) async fn answer<T>(
-        &self,
-        connection: &Connection,
-        deadline: Instant,
-        asking: impl Future<Output = Result<T, lapin::Error>>,
-    ) -> Result<T, Failure> {
-        match timeout_at(deadline, asking).await {
-            Ok(answer) => answer.map_err(|error| transient(&format!("opening a channel: {}", classify::text(&error)))),
-            Err(_) => {
-                connection.give_up();
-                Err(transient(&format!("{} does not answer", self.address())))
-            }
-        }
-    }
-
+    /// A connection that is usable, made if there is none.
     async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
         if let Some(known) = self.known() {
             return known;
@@ -119,7 +108,7 @@ impl Channels {
         let connection = current.as_ref()?;
         match connection.state() {
             State::Usable => Some(Ok(Arc::clone(connection))),
-            State::Blocked(reason) => Some(Err(transient(&format!("blocked by the broker: {reason}")))),
+            State::Blocked(failure) => Some(Err(failure)),
             State::Gone => None,
         }
     }
@@ -135,4 +124,8 @@ impl Channels {
 
 fn transient(detail: &str) -> Failure {
     Failure::new(Class::Transient, detail)
+}
+
+fn unopened(error: &lapin::Error) -> Failure {
+    transient(&format!("opening a channel: {}", classify::text(error)))
 }

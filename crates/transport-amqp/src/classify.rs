@@ -151,3 +151,102 @@ fn named_exchange(text: &str) -> Option<String> {
     let (name, _) = rest.split_once("' in vhost")?;
     Some(name.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+    use posthaste_core::failure::Outcome::{self, Lost, NoAnswer, NotDelivered};
+
+    use super::*;
+
+    fn to(exchange: &str, id: &str) -> Outgoing {
+        Outgoing {
+            id: id.to_owned(),
+            exchange: exchange.into(),
+            routing_key: "k".into(),
+            properties: lapin::BasicProperties::default(),
+            header_frame: 0,
+        }
+    }
+
+    fn soft(error: AMQPSoftError, text: &str) -> lapin::Error {
+        ErrorKind::ProtocolError(AMQPError::new(error.into(), text.into())).into()
+    }
+
+    fn hard(error: AMQPHardError) -> lapin::Error {
+        ErrorKind::ProtocolError(AMQPError::new(error.into(), "X".into())).into()
+    }
+
+    fn no_exchange(name: &str) -> lapin::Error {
+        soft(AMQPSoftError::NOTFOUND, &format!("NOT_FOUND - no exchange '{name}' in vhost '/'"))
+    }
+
+    fn verdicts(sent: &[(&str, Fate)], returned: &[usize]) -> Vec<Option<(Class, Outcome)>> {
+        let messages: Vec<Outgoing> = sent.iter().enumerate().map(|(n, (to_, _))| to(to_, &n.to_string())).collect();
+        let fates: Vec<Fate> = sent.iter().map(|(_, fate)| fate.clone()).collect();
+        let returned = returned.iter().map(|n| (n.to_string(), (312, "NO_ROUTE".to_owned()))).collect();
+        let answers = judge(&messages.iter().collect::<Vec<_>>(), &fates, &returned);
+        answers.into_iter().map(|answer| answer.err().map(|failure| (failure.class, failure.outcome))).collect()
+    }
+
+    const NOT_SENT: Option<(Class, Outcome)> = Some((Class::Transient, NotDelivered));
+    const LOST: Option<(Class, Outcome)> = Some((Class::Transient, Lost));
+    const MISROUTED: Option<(Class, Outcome)> = Some((Class::Misrouted, NotDelivered));
+
+    #[test]
+    fn report_038_a_return_counts_for_its_own_message_wherever_it_was_found() {
+        let acked = |_| ("e", Fate::Acked);
+        let all: Vec<_> = (0..4).map(acked).collect();
+        assert_eq!(verdicts(&all, &[2]), [None, None, MISROUTED, None]);
+        assert_eq!(verdicts(&[("e", Fate::Nacked), ("e", Fate::Acked)], &[]), [NOT_SENT, None]);
+    }
+
+    #[test]
+    fn report_038_an_incomplete_batch_with_a_return_proves_no_acknowledgement() {
+        let batch = [("e", Fate::Acked), ("e", Fate::Acked), ("e", Fate::Unanswered)];
+        let no_answer = Some((Class::Transient, NoAnswer));
+        assert_eq!(verdicts(&batch, &[]), [None, None, no_answer]);
+        assert_eq!(verdicts(&batch, &[0]), [MISROUTED, LOST, no_answer]);
+    }
+
+    #[test]
+    fn report_037_a_missing_exchange_misroutes_its_own_messages_and_loses_the_others() {
+        let batch = [
+            ("there", Fate::Acked),
+            ("gone", Fate::Lost(no_exchange("gone"))),
+            ("there", Fate::Lost(no_exchange("gone"))),
+            ("there", Fate::Unwritten(Some(ErrorKind::FutureCompleted.into()))),
+            ("gone", Fate::Unwritten(Some(no_exchange("gone")))),
+        ];
+        assert_eq!(verdicts(&batch, &[]), [None, MISROUTED, LOST, NOT_SENT, MISROUTED]);
+    }
+
+    #[test]
+    fn missing_rights_on_an_exchange_are_no_reason_to_give_its_messages_up() {
+        let refused = |text: &str| Fate::Lost(soft(AMQPSoftError::ACCESSREFUSED, text));
+        let named = refused("ACCESS_REFUSED - access to exchange 'it''s' in vhost '/' refused for user 'u'");
+        assert_eq!(verdicts(&[("it''s", named.clone()), ("e", named)], &[]), [MISROUTED, LOST]);
+        let unnamed = refused("ACCESS_REFUSED");
+        assert_eq!(verdicts(&[("e", unnamed.clone())], &[]), [MISROUTED]);
+        assert_eq!(verdicts(&[("e", unnamed.clone()), ("e", unnamed)], &[]), [LOST, LOST]);
+    }
+
+    #[test]
+    fn only_a_message_that_was_alone_is_blamed_for_what_closed_its_channel() {
+        for error in [AMQPSoftError::PRECONDITIONFAILED, AMQPSoftError::CONTENTTOOLARGE] {
+            let fate = Fate::Lost(soft(error, "X"));
+            assert_eq!(verdicts(&[("e", fate.clone())], &[]), [Some((Class::Permanent, NotDelivered))]);
+            assert_eq!(verdicts(&[("e", fate.clone()), ("e", fate)], &[]), [LOST, LOST]);
+        }
+    }
+
+    #[test]
+    fn what_ends_the_connection_is_nobodys_fault() {
+        for error in [AMQPHardError::FRAMEERROR, AMQPHardError::CONNECTIONFORCED, AMQPHardError::INTERNALERROR] {
+            assert_eq!(verdicts(&[("e", Fate::Lost(hard(error.clone())))], &[]), [LOST]);
+            assert_eq!(verdicts(&[("e", Fate::Unwritten(Some(hard(error))))], &[]), [NOT_SENT]);
+        }
+        assert_eq!(verdicts(&[("e", Fate::Unwritten(None))], &[]), [NOT_SENT]);
+        assert_eq!(verdicts(&[("e", Fate::Lost(ErrorKind::MissingHeartbeatError.into()))], &[]), [LOST]);
+    }
+}

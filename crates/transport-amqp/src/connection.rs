@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashSet,
-    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -13,16 +12,17 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, Stream, StreamExt};
 use lapin::{
-    Channel, ConnectionProperties, Event,
+    Channel, ConnectionProperties,
     options::ConfirmSelectOptions,
     runtime::default_runtime,
     uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo},
 };
-use tokio::time::timeout;
+use posthaste_core::{Class, Failure};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
+    blockage::Blockage,
     socket::{self, Lifeline},
     target::Settings,
 };
@@ -33,7 +33,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub(crate) struct Connection {
     inner: lapin::Connection,
     lifeline: Lifeline,
-    events: Mutex<Events>,
+    blockage: Blockage,
     given_up: AtomicBool,
     heard: AtomicU64,
     idle: Mutex<Vec<Channel>>,
@@ -41,19 +41,13 @@ pub(crate) struct Connection {
 }
 
 /// Whether new work may start on a connection.
-#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// It may.
     Usable,
-    /// The broker takes nothing from it, for this reason.
-    Blocked(String),
+    /// The broker takes nothing from it; the answer for what can't be sent.
+    Blocked(Failure),
     /// It is lost or given up.
     Gone,
-}
-
-struct Events {
-    stream: Pin<Box<dyn Stream<Item = Event> + Send>>,
-    reason: String,
 }
 
 impl Connection {
@@ -66,11 +60,11 @@ impl Connection {
         let dial = async move |_, _| Ok(socket::open(&dialled, &knot, within).await?);
         let properties = ConnectionProperties::default().with_connection_name(settings.name.as_str().into());
         let inner = lapin::Connection::connector(uri(settings), default_runtime()?, dial, properties).await?;
-        let stream = Box::pin(inner.events_listener());
+        let blockage = Blockage::follow(inner.events_listener());
         Ok(Connection {
             inner,
             lifeline,
-            events: Mutex::new(Events { stream, reason: String::new() }),
+            blockage,
             given_up: AtomicBool::new(false),
             heard: AtomicU64::new(0),
             idle: Mutex::default(),
@@ -80,34 +74,37 @@ impl Connection {
 
     /// Whether new work may start on it.
     pub(crate) fn state(&self) -> State {
-        // Asked for once and first: a connection that was given up while blocked must not count as usable
-        // when it is unblocked in between.
-        let blocked = self.inner.status().blocked();
         if !self.inner.status().connected() {
             return State::Gone;
         }
-        match (blocked, self.given_up.load(Ordering::Acquire)) {
-            (true, _) => State::Blocked(self.reason()),
-            (false, true) => State::Gone,
-            (false, false) => State::Usable,
+        match (self.blockage.failure(), self.given_up.load(Ordering::Acquire)) {
+            (Some(failure), _) => State::Blocked(failure),
+            (None, true) => State::Gone,
+            (None, false) => State::Usable,
         }
     }
 
-    fn reason(&self) -> String {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(Some(event)) = events.stream.next().now_or_never() {
-            if let Event::ConnectionBlocked(reason) = event {
-                events.reason = reason;
-            }
+    /// What the broker answers. Ends early with a failure while the connection is blocked, for nothing is
+    /// written then; without an answer by `deadline` the connection is given up.
+    pub(crate) async fn ask<T>(
+        &self,
+        deadline: Instant,
+        asking: impl Future<Output = Result<T, lapin::Error>>,
+    ) -> Result<Result<T, lapin::Error>, Failure> {
+        tokio::select! {
+            answer = timeout_at(deadline, asking) => answer.map_err(|_| {
+                self.give_up();
+                Failure::new(Class::Transient, "the broker does not answer")
+            }),
+            failure = self.blockage.begins() => Err(failure),
         }
-        events.reason.clone()
     }
 
     /// Never uses it again, and cuts it. While it is blocked it is kept as the witness of that, since the
     /// broker would tell a new connection only after another publication; it is dropped once it is not.
     pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
-        if !self.inner.status().blocked() {
+        if !self.blockage.is_on() {
             self.lifeline.cut();
         }
     }

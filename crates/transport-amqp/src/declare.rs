@@ -8,7 +8,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 use posthaste_core::{Class, Failure};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::{
     channels::{Channels, Lease},
@@ -55,15 +55,12 @@ async fn assert_exchange(
     let Ok(name) = ShortString::try_new(exchange) else { return Ok(Ok(())) };
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     let declaring = lease.channel.exchange_declare(name, kind.clone(), options, FieldTable::default());
-    match timeout_at(deadline, declaring).await {
-        Ok(Ok(())) => Ok(Ok(())),
-        Ok(Err(error)) if classify::ends_channel_only(&error) => Ok(Err(classify::undeclared(exchange, &error))),
-        Ok(Err(error)) => {
-            Err(Failure::new(Class::Transient, format!("declaring '{exchange}': {}", classify::text(&error))))
-        }
-        Err(_) => {
-            lease.connection.give_up();
-            Err(Failure::new(Class::Transient, format!("declaring '{exchange}': the broker does not answer")))
+    match lease.connection.ask(deadline, declaring).await? {
+        Ok(()) => Ok(Ok(())),
+        Err(error) if classify::ends_channel_only(&error) => Ok(Err(classify::undeclared(exchange, &error))),
+        Err(error) => {
+            let detail = format!("declaring exchange '{exchange}': {}", classify::text(&error));
+            Err(Failure::new(Class::Transient, detail))
         }
     }
 }

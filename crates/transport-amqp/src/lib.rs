@@ -8,6 +8,7 @@
 //! or installed. lapin logs errors, and every message that comes back, with its body, at level
 //! `warn`: applications may want to silence the log target `lapin`.
 
+mod blockage;
 mod channels;
 mod classify;
 mod connection;

@@ -208,6 +208,26 @@ async fn report_044_a_blocked_connection_whose_batch_ran_out_of_time_stays_block
 }
 
 #[tokio::test]
+async fn report_044_what_is_not_yet_sent_when_the_blockage_begins_does_not_wait_for_its_end() {
+    let (fake, rude) = rude_while(|heard| match heard {
+        Heard::Method(20, 10) => Reply::Say(blocked("low on memory")),
+        _ => Reply::Polite,
+    })
+    .await;
+    let target = target(&fake.url, &[]);
+    let answers = tokio::time::timeout(SOON, publish(&target, &["a"], Duration::from_secs(3600))).await.unwrap();
+    assert_eq!(outcomes(&answers), [NOT_SENT]);
+    assert_eq!(answers[0].as_ref().unwrap_err().detail, "blocked by the broker: low on memory");
+    rude.store(false, Ordering::SeqCst);
+    fake.say(&unblocked());
+    while target.transport.probe(SOON).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(outcomes(&publish(&target, &["b"], SOON).await), [None]);
+    assert_eq!(fake.connections(), 1);
+}
+
+#[tokio::test]
 async fn report_044_a_blocked_connection_that_dies_is_replaced() {
     let (fake, rude) = rude_while(|heard| match heard {
         Heard::Publish { .. } => Reply::Say([blocked("low on memory"), hang_up(320, "CONNECTION_FORCED")].concat()),

@@ -51,7 +51,8 @@ struct Shared {
 impl Fake {
     pub async fn start(script: impl Fn(&Heard) -> Reply + Send + Sync + 'static) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("amqp://{}", listener.local_addr().unwrap());
+        // Without heartbeats, so that nothing but the transport ends a connection.
+        let url = format!("amqp://{}?heartbeat=0", listener.local_addr().unwrap());
         let shared = Arc::new(Shared::default());
         let accepting = tokio::spawn(accept(listener, Arc::new(script), Arc::clone(&shared)));
         Fake { url, shared, accepting }
@@ -70,12 +71,12 @@ impl Fake {
 
     /// Waits until so many connections have ended.
     pub async fn until_closed(&self, count: usize) {
-        self.shared.closed.subscribe().wait_for(|closed| *closed >= count).await.unwrap();
+        until(&self.shared.closed, count).await;
     }
 
     /// Waits until so many messages have arrived.
     pub async fn until_published(&self, count: usize) {
-        self.shared.published.subscribe().wait_for(|published| *published >= count).await.unwrap();
+        until(&self.shared.published, count).await;
     }
 }
 
@@ -83,6 +84,12 @@ impl Drop for Fake {
     fn drop(&mut self) {
         self.accepting.abort();
     }
+}
+
+async fn until(counter: &watch::Sender<usize>, count: usize) {
+    let mut counter = counter.subscribe();
+    let waiting = counter.wait_for(|reached| *reached >= count);
+    tokio::time::timeout(super::SOON, waiting).await.expect("it never happened").unwrap();
 }
 
 async fn accept(listener: TcpListener, script: Arc<Script>, shared: Arc<Shared>) {

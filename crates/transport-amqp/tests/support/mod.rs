@@ -1,5 +1,5 @@
 //! Messages to publish, and a second connection that looks at what arrived.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part of it, and all of it is for tests")]
 
 pub mod fake;
 
