@@ -1,3 +1,5 @@
-//! posthaste-testkit
+//! What the tests of Posthaste share: real servers, servers that may be broken, network faults.
+//!
+//! Part of the test code only: no crate that ships depends on it.
 
 pub mod service;
