@@ -1,1 +1,4 @@
-//! posthaste-testkit
+//! What the tests of Posthaste share.
+
+pub mod scripted;
+pub mod suite;
