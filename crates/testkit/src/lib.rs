@@ -1,4 +1,5 @@
 //! What the tests of Posthaste share.
 
 pub mod scripted;
+pub mod service;
 pub mod suite;
