@@ -1,5 +1,8 @@
-//! What the tests of Posthaste share: real servers, servers that may be broken, network faults.
+//! What the tests of Posthaste share: conformance suites, real servers, servers that may be
+//! broken, network faults.
 //!
 //! Part of the test code only: no crate that ships depends on it.
 
+pub mod scripted;
 pub mod service;
+pub mod suite;

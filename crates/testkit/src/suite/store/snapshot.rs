@@ -1,0 +1,126 @@
+//! The proof that comes with a page: from which transactions rows behind it may still appear.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use posthaste_core::{LaneSet, RowId, Seq, Snapshot, port::Page};
+
+use super::{
+    Place,
+    scene::{Scene, event, everything, numbered},
+};
+use crate::suite::case::cases;
+
+cases![Scene;
+    port_l5_decision_02_an_open_writer_is_seen_in_progress needs ConcurrentWriters,
+    port_l5_decision_02_an_empty_page_sees_open_writers_too needs ConcurrentWriters,
+    port_l5_rows_appear_behind_a_page_only_from_writers_it_saw,
+    port_m_the_transaction_that_marks_ends_with_it,
+];
+
+async fn port_l5_decision_02_an_open_writer_is_seen_in_progress(scene: &Scene) {
+    let mut late = scene.begin().await;
+    let _ = late.enqueue(&[event("late").key("k")]).await.expect("enqueue");
+    let number = late.transaction().await.expect("a store with concurrent writers has snapshots");
+    scene.commit(&[event("soon").key("k")]).await;
+    let page = scene.page(everything()).await;
+    assert_eq!(page.rows.len(), 1);
+    assert!(page.snapshot.sees_in_progress(number), "{number} in {:?}", page.snapshot);
+    assert!(page.snapshot.xmin <= number, "{number} in {:?}", page.snapshot);
+    late.commit().await;
+    let page = scene.page(everything()).await;
+    assert_eq!(page.rows.len(), 2);
+    assert!(!page.snapshot.sees_in_progress(number), "{number} in {:?}", page.snapshot);
+}
+
+async fn port_l5_decision_02_an_empty_page_sees_open_writers_too(scene: &Scene) {
+    let mut late = scene.begin().await;
+    let _ = late.enqueue(&[event("late")]).await.expect("enqueue");
+    let number = late.transaction().await.expect("a store with concurrent writers has snapshots");
+    let page = scene.page(everything()).await;
+    assert_eq!((page.rows.len(), page.more), (0, LaneSet::EMPTY));
+    assert!(page.snapshot.sees_in_progress(number), "{number} in {:?}", page.snapshot);
+    late.rollback().await;
+    let snapshot = scene.page(everything()).await.snapshot;
+    assert!(!snapshot.sees_in_progress(number), "{number} in {snapshot:?}");
+}
+
+/// What the writers know of each row: the transaction it came from.
+type Origins = Arc<Mutex<HashMap<RowId, Option<u64>>>>;
+
+async fn port_l5_rows_appear_behind_a_page_only_from_writers_it_saw(scene: &Scene) {
+    let writers = if scene.facts().concurrent_writers { 6 } else { 1 };
+    let origins = Origins::default();
+    let running = Arc::new(AtomicUsize::new(writers));
+    let mut tasks = tokio::task::JoinSet::new();
+    for writer in 0..writers {
+        let (place, origins, running) = (Arc::clone(&scene.place), Arc::clone(&origins), Arc::clone(&running));
+        tasks.spawn(async move {
+            write(&*place, writer, &origins).await;
+            running.fetch_sub(1, Ordering::Release);
+        });
+    }
+    let mut pages = Vec::new();
+    while running.load(Ordering::Acquire) > 0 && pages.len() < 10_000 {
+        pages.push(scene.page(everything()).await);
+        if let Some(ended) = tasks.try_join_next() {
+            ended.expect("a writer");
+        }
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("a writer");
+    }
+    pages.push(scene.page(everything()).await);
+    assert_late_rows_were_announced(&pages, &origins.lock().unwrap_or_else(PoisonError::into_inner));
+    assert_eq!(pages.last().map(|page| page.rows.len()), Some(writers * 40 * 2));
+}
+
+/// 40 transactions of two rows each, every one open for another number of turns.
+async fn write(place: &dyn Place, writer: usize, origins: &Origins) {
+    for n in 0..40 {
+        let mut tx = place.begin().await;
+        let events = [numbered(n).key(format!("k{writer}")), numbered(n)];
+        let receipt = tx.enqueue(&events).await.expect("enqueue");
+        let number = tx.transaction().await;
+        origins.lock().unwrap_or_else(PoisonError::into_inner).extend(receipt.ids().map(|id| (id, number)));
+        for _ in 0..(n * 7 + writer * 3) % 5 {
+            tokio::task::yield_now().await;
+        }
+        tx.commit().await;
+    }
+}
+
+/// Every row that appeared at or below a `seq` that an earlier page had in its lane must come from
+/// a transaction that this page saw in progress.
+fn assert_late_rows_were_announced(pages: &[Page], origins: &HashMap<RowId, Option<u64>>) {
+    let mut proofs: Vec<(&Snapshot, HashMap<u8, Seq>)> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for page in pages {
+        for row in page.rows.iter().filter(|row| seen.insert(row.id)) {
+            let behind = |tops: &HashMap<u8, Seq>| tops.get(&row.lane.number()).is_some_and(|top| row.seq <= *top);
+            for (snapshot, _) in proofs.iter().filter(|(_, tops)| behind(tops)) {
+                let announced = origins[&row.id].is_some_and(|number| snapshot.sees_in_progress(number));
+                assert!(announced, "seq {} of {:?} in {snapshot:?}", row.seq, origins[&row.id]);
+            }
+        }
+        let mut tops = HashMap::new();
+        for row in &page.rows {
+            let top = tops.entry(row.lane.number()).or_insert(row.seq);
+            *top = row.seq.max(*top);
+        }
+        proofs.push((&page.snapshot, tops));
+    }
+}
+
+async fn port_m_the_transaction_that_marks_ends_with_it(scene: &Scene) {
+    let id = scene.commit_one(event("t")).await;
+    let marked = scene.store.mark(&[id]).await.expect("mark");
+    assert_eq!(marked.transaction.is_some(), scene.facts().concurrent_writers, "where the store has snapshots");
+    let snapshot = scene.page(everything()).await.snapshot;
+    assert!(!marked.transaction.is_some_and(|number| snapshot.sees_in_progress(number)), "{marked:?} {snapshot:?}");
+}
