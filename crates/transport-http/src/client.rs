@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use reqwest::{Client, redirect, retry};
+use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 
 use crate::{resolve::Resolver, settings::Settings};
@@ -17,15 +18,9 @@ const IDLE: Duration = Duration::from_secs(4);
 /// with its request, so nothing waits behind it.
 ///
 /// # Errors
-/// The system has no usable root certificates; the reason.
+/// TLS can't be set up; the reason.
 pub fn build(settings: &Settings, resolver: Resolver) -> Result<Client, String> {
-    // Of this client alone: a process-wide default would be the application's to choose.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(BuilderVerifierExt::with_platform_verifier)
-        .map_err(|error| format!("TLS can't be set up (are CA certificates installed?): {error}"))?
-        .with_no_client_auth();
+    let tls = tls().map_err(|error| format!("TLS can't be set up: {error}"))?;
     Client::builder()
         .tls_backend_preconfigured(tls)
         .dns_resolver(Arc::new(resolver))
@@ -38,4 +33,16 @@ pub fn build(settings: &Settings, resolver: Resolver) -> Result<Client, String> 
         .user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|error| crate::classify::chain(&error))
+}
+
+/// Trusts the roots of the system; where it has none, those that browsers trust.
+fn tls() -> Result<ClientConfig, rustls::Error> {
+    // Of this client alone: a process-wide default would be the application's to choose.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = match builder.clone().with_platform_verifier() {
+        Ok(builder) => builder,
+        Err(_) => builder.with_root_certificates(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }),
+    };
+    Ok(config.with_no_client_auth())
 }
