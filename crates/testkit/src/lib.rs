@@ -6,3 +6,4 @@
 pub mod scripted;
 pub mod service;
 pub mod suite;
+pub mod wait;

@@ -64,7 +64,6 @@ pub enum EnqueueError {
 /// commit it starts the immediate path; dropped, the rows are left to the pump. It is trusted with
 /// nothing: only rows that are there are published.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[must_use = "hand it to `committed` after the commit, so that its rows are published at once"]
 pub struct Receipt {
     rows: Vec<Enqueued>,
 }
