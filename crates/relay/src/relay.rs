@@ -39,10 +39,18 @@ pub enum BuildError {
     },
 }
 
+/// An outbox to pump.
+struct Source {
+    outbox: OutboxName,
+    store: Arc<dyn Store>,
+    routes: Arc<Routes>,
+    settings: Settings,
+}
+
 /// Puts a relay together.
 pub struct RelayBuilder {
     name: String,
-    outboxes: Vec<(OutboxName, Arc<dyn Store>, Arc<Routes>, Settings)>,
+    outboxes: Vec<Source>,
     targets: HashMap<TargetKey, Target>,
 }
 
@@ -50,7 +58,7 @@ impl RelayBuilder {
     /// Adds an outbox to pump.
     #[must_use]
     pub fn outbox(mut self, name: OutboxName, store: Arc<dyn Store>, routes: Arc<Routes>, settings: Settings) -> Self {
-        self.outboxes.push((name, store, routes, settings));
+        self.outboxes.push(Source { outbox: name, store, routes, settings });
         self
     }
 
@@ -69,7 +77,7 @@ impl RelayBuilder {
         if self.outboxes.is_empty() {
             return Err(BuildError::NoOutbox);
         }
-        for route in self.outboxes.iter().flat_map(|(_, _, routes, _)| routes.all()) {
+        for route in self.outboxes.iter().flat_map(|source| source.routes.all()) {
             if !self.targets.contains_key(&route.target) {
                 return Err(BuildError::NoTarget { route: route.key.to_string(), target: route.target.clone() });
             }
@@ -82,7 +90,7 @@ impl RelayBuilder {
 /// A relay, ready to run.
 pub struct Relay {
     name: String,
-    outboxes: Vec<(OutboxName, Arc<dyn Store>, Arc<Routes>, Settings)>,
+    outboxes: Vec<Source>,
     transports: HashMap<TargetKey, Arc<dyn Transport>>,
 }
 
@@ -167,15 +175,8 @@ impl Relay {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let mut parts = Vec::new();
-        for (outbox, store, routes, settings) in self.outboxes {
-            let pump = Pump {
-                store: Arc::clone(&store) as _,
-                routes,
-                transports: self.transports.clone(),
-                seed: rand::random(),
-                settings,
-            };
-            parts.push(start_outbox(&mut tasks, outbox, store, pump, self.name.clone(), stop.clone()));
+        for source in self.outboxes {
+            parts.push(start_outbox(&mut tasks, source, &self.transports, &self.name, &stop));
         }
         RelayHandle { stop, tasks, transports: self.transports, parts }
     }
@@ -183,19 +184,21 @@ impl Relay {
 
 fn start_outbox(
     tasks: &mut JoinSet<()>,
-    outbox: OutboxName,
-    store: Arc<dyn Store>,
-    pump: Pump,
-    name: String,
-    stop: CancellationToken,
+    source: Source,
+    transports: &HashMap<TargetKey, Arc<dyn Transport>>,
+    name: &str,
+    stop: &CancellationToken,
 ) -> Part {
+    let Source { outbox, store, routes, settings } = source;
+    let retention = settings.retention;
+    let transports = transports.clone();
+    let pump = Pump { store: Arc::clone(&store) as _, routes, transports, seed: rand::random(), settings };
     let (owned_tx, owned) = watch::channel(LaneSet::EMPTY);
     let (progress_tx, progress) = watch::channel(Progress::default());
     let (listening_tx, listening) = watch::channel(true);
     let (unreadable_tx, unreadable) = watch::channel(None);
     let waker = Arc::new(LocalWaker::default());
     let telemetry = Arc::new(Telemetry::new(&outbox));
-    let retention = pump.settings.retention;
     let wires = Wires {
         owned: owned.clone(),
         stop: stop.clone(),
@@ -213,11 +216,11 @@ fn start_outbox(
         pump.run(wires).await;
         done.cancel();
     });
-    tasks.spawn(hold(Arc::clone(&store), outbox.clone(), name, owned_tx, stop.clone(), pumped));
+    tasks.spawn(hold(Arc::clone(&store), outbox.clone(), name.to_owned(), owned_tx, stop.clone(), pumped));
     tasks.spawn(watch_status(Arc::clone(&store), outbox.clone(), unreadable_tx, stop.clone()));
     tasks.spawn(watch_progress(telemetry, progress.clone(), owned, stop.clone()));
     if !retention.is_zero() {
-        tasks.spawn(retention::run(store as _, outbox.clone(), retention, stop));
+        tasks.spawn(retention::run(store as _, outbox.clone(), retention, stop.clone()));
     }
     Part { outbox, waker, progress, listening, unreadable }
 }

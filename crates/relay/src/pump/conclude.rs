@@ -28,7 +28,7 @@ impl State {
     pub(super) fn conclude(&mut self, id: RowId) {
         let under_way =
             |part: &Part| matches!(part.state, PartState::Waiting | PartState::Queued | PartState::InFlight);
-        if !self.work.get(&id).is_some_and(|work| !work.parts.iter().any(under_way)) {
+        if self.work.get(&id).is_none_or(|work| work.parts.iter().any(under_way)) {
             return;
         }
         let Some(work) = self.work.remove(&id) else { return };

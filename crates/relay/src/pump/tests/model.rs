@@ -85,6 +85,13 @@ impl Database {
         self.rows.retain(|_, stored| stored.transaction != transaction);
     }
 
+    /// Gives a row a body of so many bytes.
+    pub(super) fn fill(&mut self, id: RowId, size: usize) {
+        if let Some(row) = self.row_mut(id) {
+            row.body = Body::Bytes(vec![b'x'; size].into());
+        }
+    }
+
     pub(super) fn row(&self, id: RowId) -> &Row {
         &self.stored(id).row
     }
@@ -99,15 +106,20 @@ impl Database {
 
     pub(super) fn read(&self, request: &ReadRequest, now: Duration) -> Page {
         let mut rows: Vec<Row> = Vec::new();
+        let mut bytes = 0;
         let mut more = LaneSet::EMPTY;
         for rank in 0..request.per_lane as usize {
             for (lane, after) in &request.from {
                 let mut lane_rows = self.undelivered(*lane, *after);
                 let Some(row) = lane_rows.nth(rank) else { continue };
-                if rows.len() >= request.max_rows as usize {
+                let full = bytes + row.body.len() as u64 > request.max_bytes && !rows.is_empty();
+                if rows.len() >= request.max_rows as usize || full {
+                    // Nothing after the first row that has no room: each lane is read as a prefix.
+                    bytes = u64::MAX / 2;
                     more.insert(*lane);
                     continue;
                 }
+                bytes += row.body.len() as u64;
                 rows.push(row.clone());
                 if rank + 1 == request.per_lane as usize && lane_rows.next().is_some() {
                     more.insert(*lane);
