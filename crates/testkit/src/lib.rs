@@ -2,4 +2,9 @@
 //!
 //! Part of the test code only: no crate that ships depends on it.
 
+pub mod proxy;
+pub mod server;
 pub mod service;
+pub mod wait;
+
+pub use wait::eventually;
