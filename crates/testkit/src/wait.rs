@@ -2,7 +2,7 @@
 //!
 //! Tests never sleep for a time that should do: they state the condition, and how long it may take.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -38,14 +38,10 @@ impl<T> Answer for Option<T> {
 ///
 /// # Panics
 /// After the deadline, naming what was waited for.
-pub async fn eventually<A: Answer, F: Future<Output = A>>(
-    deadline: Duration,
-    what: &str,
-    mut condition: impl FnMut() -> F,
-) -> A::Found {
+pub async fn eventually<A: Answer>(deadline: Duration, what: &str, mut condition: impl AsyncFnMut() -> A) -> A::Found {
     let end = Instant::now() + deadline;
     loop {
-        match timeout_at(end, condition()).await.map(Answer::found) {
+        match timeout_at(end, condition()).await.map(A::found) {
             Ok(Some(found)) => return found,
             Ok(None) if Instant::now() < end => sleep(POLL).await,
             Ok(None) => panic!("after {deadline:?} still waiting: {what}"),
@@ -63,7 +59,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_found_is_handed_over() {
         let asked = Cell::new(0);
-        let found = eventually(Duration::from_secs(60), "a third question", || async {
+        let found = eventually(Duration::from_secs(60), "a third question", async || {
             asked.set(asked.get() + 1);
             (asked.get() == 3).then_some("third")
         });
@@ -73,7 +69,7 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "still waiting: pigs fly")]
     async fn what_never_holds_fails_by_name() {
-        eventually(Duration::from_millis(30), "pigs fly", || async { false }).await;
+        eventually(Duration::from_millis(30), "pigs fly", async || false).await;
     }
 
     #[tokio::test]
