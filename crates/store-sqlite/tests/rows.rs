@@ -254,10 +254,13 @@ async fn decision_13_a_commit_with_an_event_writes_no_index() {
     store.produce(&[text("t", "a")]).await.unwrap();
     let application: Connection = case.application();
     let entries = |index: &str| -> i64 {
-        let sql = format!("SELECT count(*) FROM orders_outbox INDEXED BY {index} WHERE {}", match index {
-            "orders_outbox_idempotent" => "idempotent = 1 AND id > ''",
-            _ => "status = 'invalid'",
-        });
+        let sql = format!(
+            "SELECT count(*) FROM orders_outbox INDEXED BY {index} WHERE {}",
+            match index {
+                "orders_outbox_idempotent" => "idempotent = 1 AND id > ''",
+                _ => "status = 'invalid'",
+            }
+        );
         application.query_row(&sql, [], |row| row.get(0)).unwrap()
     };
     assert_eq!((entries("orders_outbox_idempotent"), entries("orders_outbox_dead")), (0, 0));
