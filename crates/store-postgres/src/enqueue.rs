@@ -36,13 +36,13 @@ impl Outbox {
 
     /// With limits other than the default ones.
     #[must_use]
-    pub fn limits(self, limits: Limits) -> Outbox {
+    pub fn with_limits(self, limits: Limits) -> Outbox {
         Outbox { limits, ..self }
     }
 
     /// With the relay of this process, which [`Outbox::committed`] wakes.
     #[must_use]
-    pub fn waker(self, waker: Arc<dyn Waker>) -> Outbox {
+    pub fn with_waker(self, waker: Arc<dyn Waker>) -> Outbox {
         Outbox { waker: Some(waker), ..self }
     }
 

@@ -18,14 +18,16 @@ use support::{Bench, everything};
 async fn report_144_many_first_starts_at_once_all_succeed() {
     let Some(bench) = Bench::bare(Settings::default()).await else { return };
     for _ in 0..3 {
-        assert_eq!(bench.store.schema().await.unwrap(), SchemaState::Missing);
+        let absent = bench.store.schema().await.unwrap();
+        assert!(matches!(absent, SchemaState::Missing | SchemaState::EmptyDatabase), "{absent:?}");
         let stores: Vec<Arc<PostgresStore>> = (0..12).map(|_| Arc::new(bench.store(Settings::default()))).collect();
         let starts = stores.iter().cloned().map(|store| tokio::spawn(async move { store.migrate().await }));
         for start in join_all(starts).await {
             start.unwrap().unwrap();
         }
         assert_eq!(bench.store.schema().await.unwrap(), SchemaState::Current);
-        bench.run(r#"DROP TABLE "{t}", "{t}_log"; DROP FUNCTION "{t}_lane", "{t}_wake", "{t}_version""#).await;
+        // The functions and the log stay behind, as they do where somebody drops no more than the outbox.
+        bench.run(r#"DROP TABLE "{t}""#).await;
     }
     bench.end().await;
 }

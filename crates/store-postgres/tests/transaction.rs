@@ -26,7 +26,7 @@ fn numbered(number: u32) -> Event {
 async fn tw_06_a_body_that_lost_a_race_runs_again_and_its_row_is_that_of_the_last_run() {
     let Some(bench) = Bench::new().await else { return };
     let woken = Arc::new(Woken::default());
-    let outbox = Outbox::new(bench.name.clone()).waker(woken.clone());
+    let outbox = Outbox::new(bench.name.clone()).with_waker(woken.clone());
     let mut client = bench.client().await;
     // In a task of its own: the future can be sent to another thread.
     let run = tokio::spawn(async move {
@@ -77,7 +77,7 @@ async fn a_commit_that_lost_a_race_runs_the_body_again() {
 async fn a_body_that_refuses_leaves_nothing_and_runs_once() {
     let Some(bench) = Bench::new().await else { return };
     let woken = Arc::new(Woken::default());
-    let outbox = Outbox::new(bench.name.clone()).waker(woken.clone());
+    let outbox = Outbox::new(bench.name.clone()).with_waker(woken.clone());
     let (mut client, mut runs) = (bench.client().await, 0);
     let refused = outbox
         .transaction(&mut client, async |tx, outbox| {
