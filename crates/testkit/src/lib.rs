@@ -1,1 +1,3 @@
 //! posthaste-testkit
+
+pub mod service;
