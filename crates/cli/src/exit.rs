@@ -5,7 +5,7 @@
 
 use std::{io, io::Write, process::ExitCode};
 
-use posthaste_core::{EventError, ErrorKind, options::ConfigError, port::EnqueueError};
+use posthaste_core::{ErrorKind, EventError, options::ConfigError, port::EnqueueError};
 
 /// A command that came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +92,9 @@ impl From<EnqueueError> for Fault {
     fn from(error: EnqueueError) -> Fault {
         match error {
             EnqueueError::Event { error, .. } => error.into(),
-            EnqueueError::Conflict { id, .. } => Fault::failure(format!("id {id} is taken by an event with other content")),
+            EnqueueError::Conflict { id, .. } => {
+                Fault::failure(format!("id {id} is taken by an event with other content"))
+            }
             EnqueueError::Store(error) => error.into(),
         }
     }

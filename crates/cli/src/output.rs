@@ -8,7 +8,8 @@ use std::io::{self, BufWriter, Write};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use posthaste_core::{
-    Body, LANES, OutboxName, Row, event::is_json,
+    Body, LANES, OutboxName, Row,
+    event::is_json,
     port::{OutboxStatus, RelayInfo},
 };
 use serde::Serialize;
@@ -81,7 +82,7 @@ impl<'a> From<&'a Row> for RowJson<'a> {
 
 /// A row as `show --json` shows it. A JSON body without line breaks stands as it is, byte for byte.
 #[derive(Serialize)]
-pub struct WholeRowJson<'a> {
+struct WholeRowJson<'a> {
     #[serde(flatten)]
     row: RowJson<'a>,
     headers: &'a std::collections::BTreeMap<String, String>,

@@ -49,7 +49,8 @@ fn a_listed_row_has_exactly_the_members_of_the_reference() {
 #[test]
 fn the_status_has_the_members_of_the_reference() {
     let relays = vec![RelayInfo { name: "r1".into(), lanes: 100, expires_in: Some(Duration::from_micros(1_500_400)) }];
-    let status = OutboxStatus { pending: 3, oldest_pending: Some(Duration::from_millis(12_345)), relays, ..Default::default() };
+    let status =
+        OutboxStatus { pending: 3, oldest_pending: Some(Duration::from_millis(12_345)), relays, ..Default::default() };
     let value = serde_json::to_value(StatusJson::new(&"orders".parse().unwrap(), &status)).unwrap();
     let expected = serde_json::json!({
         "outbox": "orders", "pending": 3, "processing": 0, "failed": 0, "published": 0, "invalid": 0,

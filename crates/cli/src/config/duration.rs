@@ -64,9 +64,10 @@ pub fn show(duration: Duration) -> String {
     let micros = duration.as_micros();
     let units = [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
     let whole = units.iter().find(|(size, _)| micros >= *size && micros.is_multiple_of(*size));
-    whole.map_or_else(|| if micros == 0 { "0s".to_owned() } else { format!("{micros}us") }, |(size, unit)| {
-        format!("{}{unit}", micros / size)
-    })
+    whole.map_or_else(
+        || if micros == 0 { "0s".to_owned() } else { format!("{micros}us") },
+        |(size, unit)| format!("{}{unit}", micros / size),
+    )
 }
 
 #[cfg(test)]

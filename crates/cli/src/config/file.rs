@@ -84,10 +84,13 @@ fn describe(error: &Error) -> String {
         }
         other => {
             let text = other.render();
-            other.location().map_or_else(|| text.clone(), |at| {
-                let place = format!(" at line {}, column {}", at.line(), at.column());
-                format!("line {}: {}", at.line(), text.replace(&place, ""))
-            })
+            other.location().map_or_else(
+                || text.clone(),
+                |at| {
+                    let place = format!(" at line {}, column {}", at.line(), at.column());
+                    format!("line {}: {}", at.line(), text.replace(&place, ""))
+                },
+            )
         }
     }
 }

@@ -77,7 +77,9 @@ pub struct TargetConfig {
 
 impl std::fmt::Debug for TargetConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TargetConfig").field("url", &posthaste_core::redact::redact_url(&self.url)).finish_non_exhaustive()
+        f.debug_struct("TargetConfig")
+            .field("url", &posthaste_core::redact::redact_url(&self.url))
+            .finish_non_exhaustive()
     }
 }
 

@@ -21,7 +21,13 @@ impl<'a> Reader<'a> {
 
     /// The value of `key`: its variable, else its older variable, else the file, else `default`.
     /// A value that can't be used is a problem, except in an older variable, where it is a warning.
-    pub fn get<T>(&mut self, key: &str, file: Option<&Text>, parse: impl Fn(&str) -> Result<T, String>, default: T) -> T {
+    pub fn get<T>(
+        &mut self,
+        key: &str,
+        file: Option<&Text>,
+        parse: impl Fn(&str) -> Result<T, String>,
+        default: T,
+    ) -> T {
         let name = name_of(key);
         if let Some(text) = (self.lookup)(&name) {
             return self.used(parse(&text), &name, default);

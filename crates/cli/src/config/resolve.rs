@@ -79,7 +79,8 @@ fn check_coordination(reader: &mut Reader<'_>, coordination: &Coordination) {
     };
     let chosen = reader.get("coordination.ownership", coordination.ownership.as_ref(), ownership, "solo".to_owned());
     if chosen == "sticky" {
-        let text = "coordination.ownership: sticky is not available yet; solo is used: one relay holds all lanes, others wait";
+        let text =
+            "coordination.ownership: sticky is not available yet; solo is used: one relay holds all lanes, others wait";
         reader.warnings.push(text.to_owned());
     }
 }
@@ -151,7 +152,9 @@ fn route(reader: &mut Reader<'_>, name: &str, entry: BTreeMap<String, Text>) -> 
         (Some(_), Some(_)) => return reader.problem(&place, "target and otherwise exclude each other"),
         (None, None) => return reader.problem(&place, "target is missing; otherwise: discard drops the type"),
         (None, Some("discard")) => None,
-        (None, Some(other)) => return reader.problem(&place, &format!("otherwise: {other:?} is not known; write discard")),
+        (None, Some(other)) => {
+            return reader.problem(&place, &format!("otherwise: {other:?} is not known; write discard"));
+        }
         (Some(target), None) => Some(target),
     };
     Some(RouteConfig { pattern, when, payload, target, address: texts })
