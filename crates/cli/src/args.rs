@@ -17,13 +17,15 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 done but with findings or failures,
-2 wrong usage or configuration, 3 a service is unreachable.
+Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 done but with findings
+or failures, 2 wrong usage or configuration, 3 a service is unreachable.
 
 Examples:
   posthaste enqueue --store sqlite:app.db --type order.placed --key 42 --body '{\"total\":10}'
   posthaste status --store sqlite:app.db
-  posthaste explain 0190163d-8694-739b-aea5-966c26f8ad91 --store sqlite:app.db";
+  posthaste explain 0190163d-8694-739b-aea5-966c26f8ad91 --store sqlite:app.db
+
+Begin with `posthaste migrate --help` and `posthaste enqueue --help`.";
 
 const RETRY_EXAMPLES: &str = "\
 Who and why is recorded in the outbox's log; who is $POSTHASTE_OPERATOR, else USER@HOST.
@@ -110,14 +112,16 @@ pub struct Migrate {
 /// Enqueue one event, or a stream of them, and print the ids of the rows
 #[derive(Args)]
 #[command(after_help = "\
-With --ndjson each line is a JSON object with the members type, key, tenant, priority, headers, id,
-delay, content_type, and either body (any JSON value, sent with its own text) or body_base64 (null
-for no body). Lines are written in batches of up to 1000, each in one transaction; a bad line is named
-by its number and nothing of its batch is written. `existing` after an id says that the row was there.
+With --ndjson each line is a JSON object with the members type, key, tenant,
+priority, headers, id, delay, content_type, and either body (any JSON value, sent
+with its own text) or body_base64 (null for no body). Lines are written in batches
+of up to 1000, each in one transaction; a bad line is named by its number, and
+nothing of its batch is written. One id a line is printed, in the order of the
+lines; `existing` after it says that the row was there already.
 
 Examples:
   posthaste enqueue --store sqlite:app.db --type order.placed --key 42 --body '{\"total\":10}'
-  posthaste enqueue --store sqlite:app.db --type report.due --delay 1h --file report.pdf --content-type application/pdf
+  posthaste enqueue --store sqlite:app.db --type report --delay 1h --file report.pdf
   printf '{\"type\":\"a\",\"body\":1}\\n' | posthaste enqueue --store sqlite:app.db --ndjson -")]
 pub struct Enqueue {
     #[command(flatten)]

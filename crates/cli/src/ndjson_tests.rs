@@ -66,7 +66,7 @@ fn what_is_wrong_with_a_line_is_said() {
         (r#"{"type":"t","body":1,"id":"7"}"#, "id \"7\" is no UUID"),
         (r#"{"type":"t","body":1,"delay":"soon"}"#, "delay: \"soon\" is no duration"),
         (r#"{"type":"t","body_base64":"%%"}"#, "body_base64 is no base64"),
-        (r#"{"type":"t","body":{"a":}}"#, "not JSON: expected value at column 28"),
+        (r#"{"type":"t","body":{"a":}}"#, "not JSON: expected value at column 25"),
         (r#"{"type":"t","body":1} x"#, "not JSON: trailing characters at column 23"),
         ("[1]", "not a JSON object"),
         ("", "not JSON: EOF while parsing a value"),

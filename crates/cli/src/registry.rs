@@ -53,7 +53,7 @@ fn scheme(url: &str) -> &str {
 
 fn unknown(url: &str, scheme: &str) -> ConfigError {
     let meant = nearest(scheme, &STORES).filter(|_| !scheme.is_empty());
-    let meant = meant.map(|known| format!("; did you mean {known}:?")).unwrap_or_default();
+    let meant = meant.map(|known| format!("; did you mean {known}:?")).unwrap_or_else(|| ";".to_owned());
     let detail = format!("no store has this scheme{meant} write sqlite:FILE or postgres://USER@HOST/DB");
     ConfigError::Url { url: redact_url(url), detail }
 }

@@ -72,7 +72,7 @@ impl Setup {
                 Err(self.refused(name, &format!("has schema version {version}, an older one"), "upgrade it"))
             }
             SchemaState::Newer(version) => {
-                let error = format!("outbox {name} has schema version {version}, which this build does not know");
+                let error = format!("{} has schema version {version}, which this build does not know", called(name));
                 Err(Fault::usage(error).hint("use a posthaste at least as new as the one that migrated it"))
             }
         }
@@ -106,8 +106,13 @@ impl Setup {
         let outbox =
             if name.as_str().is_empty() { String::new() } else { format!(" --outbox {}", quoted(name.as_str())) };
         let command = format!("posthaste migrate --store {}{outbox}", quoted(&redact_url(&self.url)));
-        Fault::usage(format!("outbox {name} {what}")).hint(format!("{to_do}: {command}"))
+        Fault::usage(format!("{} {what}", called(name))).hint(format!("{to_do}: {command}"))
     }
+}
+
+/// The outbox in a sentence.
+pub fn called(name: &OutboxName) -> String {
+    if name.as_str().is_empty() { "the unnamed outbox".to_owned() } else { format!("outbox {name}") }
 }
 
 /// `word` as a shell takes it literally.

@@ -4,7 +4,7 @@ use crate::{
     args::Migrate,
     exit::{Done, Fault, say},
     output::Out,
-    setup::Setup,
+    setup::{Setup, called},
 };
 
 pub async fn run(args: &Migrate, out: &mut Out) -> Result<Done, Fault> {
@@ -16,7 +16,7 @@ pub async fn run(args: &Migrate, out: &mut Out) -> Result<Done, Fault> {
             continue;
         }
         store.migrate().await?;
-        say(&format!("the schema of outbox {name} is up to date"));
+        say(&format!("the schema of {} is up to date", called(&name)));
     }
     Ok(Done::Clean)
 }

@@ -7,6 +7,8 @@ use posthaste_core::{
     port::{OutboxStatus, Store},
 };
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::{
     args::StatusArgs,
     config::duration::show,
@@ -32,19 +34,23 @@ pub async fn run(args: &StatusArgs, out: &mut Out) -> Result<Done, Fault> {
 type Stores = [(OutboxName, Arc<dyn Store>)];
 
 async fn watch(stores: &Stores, json: bool, out: &mut Out) -> Result<Done, Fault> {
+    let listening = signal(SignalKind::interrupt());
+    let mut interrupted = listening.map_err(|error| Fault::failure(format!("listening for signals: {error}")))?;
+    tokio::select! {
+        _ = interrupted.recv() => Ok(Done::Clean),
+        ended = again_and_again(stores, json, out) => ended,
+    }
+}
+
+async fn again_and_again(stores: &Stores, json: bool, out: &mut Out) -> Result<Done, Fault> {
     let redraw = !json && std::io::stdout().is_terminal();
-    let interrupted = tokio::signal::ctrl_c();
-    tokio::pin!(interrupted);
     loop {
         if redraw {
             out.line(CLEAR)?;
         }
         look(stores, json, out).await?;
         out.flush()?;
-        tokio::select! {
-            _ = &mut interrupted => return Ok(Done::Clean),
-            () = tokio::time::sleep(REFRESH) => {}
-        }
+        tokio::time::sleep(REFRESH).await;
     }
 }
 

@@ -96,7 +96,7 @@ impl Lines {
         } else {
             let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
             let (metadata, file) = opened.map_err(|error| Fault::usage(format!("{}: {error}", path.display())))?;
-            (Box::new(BufReader::with_capacity(1 << 16, file)), metadata.is_file().then(|| metadata.len()))
+            (Box::new(BufReader::with_capacity(1 << 16, file)), metadata.is_file().then_some(metadata.len()))
         };
         Ok(Lines { reader, limits, number: 0, bytes: 0, size })
     }
