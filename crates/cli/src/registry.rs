@@ -1,0 +1,75 @@
+//! The stores and transports there are, by the scheme of their URLs. No other file names one.
+
+use std::{sync::Arc, time::Duration};
+
+use posthaste_core::{
+    OutboxName,
+    event::Limits,
+    options::{ConfigError, nearest},
+    port::Store,
+    redact::redact_url,
+};
+use posthaste_store_postgres::PostgresStore;
+use posthaste_store_sqlite::SqliteStore;
+
+const STORES: [&str; 3] = ["sqlite", "postgres", "postgresql"];
+
+/// What every store is told.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreSettings {
+    /// How long published rows are kept.
+    pub retention: Duration,
+    /// What events must keep to.
+    pub limits: Limits,
+}
+
+/// The outbox `name` in the database of `url`. Connects to nothing.
+///
+/// # Errors
+/// What is wrong with the URL, without its secrets.
+pub fn store(url: &str, name: &OutboxName, settings: StoreSettings) -> Result<Arc<dyn Store>, ConfigError> {
+    match scheme(url) {
+        "sqlite" => {
+            let store = SqliteStore::new(url, name)?.with_retention(settings.retention).with_limits(settings.limits);
+            Ok(Arc::new(store))
+        }
+        "postgres" | "postgresql" => {
+            let StoreSettings { retention, limits } = settings;
+            let settings = posthaste_store_postgres::Settings { retention, limits, ..Default::default() };
+            Ok(Arc::new(PostgresStore::new(url, name.clone(), settings)?))
+        }
+        other => Err(unknown(url, other)),
+    }
+}
+
+/// Whether an absent or empty database of this kind is made ready by its first use.
+pub fn is_made_by_first_use(url: &str) -> bool {
+    scheme(url) == "sqlite"
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once(':').map_or("", |(scheme, _)| scheme)
+}
+
+fn unknown(url: &str, scheme: &str) -> ConfigError {
+    let meant = nearest(scheme, &STORES).filter(|_| !scheme.is_empty());
+    let meant = meant.map(|known| format!("; did you mean {known}:?")).unwrap_or_else(|| ";".to_owned());
+    let detail = format!("no store has this scheme{meant} write sqlite:FILE or postgres://USER@HOST/DB");
+    ConfigError::Url { url: redact_url(url), detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_of_no_store_is_refused_without_its_secret() {
+        let settings = StoreSettings { retention: Duration::from_secs(1), limits: Limits::default() };
+        for url in ["postgras://a:s3cret@h/db", "mongodb://a:s3cret@h/db", "app.db", "", "://s3cret"] {
+            let Err(error) = store(url, &OutboxName::unnamed(), settings) else { panic!("{url} is accepted") };
+            let text = error.to_string();
+            assert!(text.contains("write sqlite:FILE or postgres://"), "{text}");
+            assert!(!text.contains(":s3cret"), "{text}");
+        }
+    }
+}
