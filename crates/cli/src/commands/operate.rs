@@ -19,6 +19,8 @@ use crate::{
 
 /// Rows changed in one transaction.
 const BATCH: u32 = 500;
+/// Rows looked up at once.
+const PAGE: u32 = 20 * BATCH;
 
 /// Statuses that may be changed. Pending rows come first: what `retry` makes of the others is
 /// pending too, and is not met again.
@@ -82,9 +84,7 @@ impl Job<'_> {
             }
         }
         let mut counts = Counts { matched: 0, changed: 0 };
-        for batch in good.chunks(BATCH as usize) {
-            self.batch(batch.to_vec(), &mut counts).await?;
-        }
+        self.batches(&good, &mut counts).await?;
         Ok((counts, good.len() == wanted.len()))
     }
 
@@ -103,14 +103,22 @@ impl Job<'_> {
     async fn with_status(&self, filter: &Filter, counts: &mut Counts) -> Result<()> {
         let mut after: Seq = 0;
         loop {
-            let rows = self.store.list(filter, after, BATCH).await?;
+            let rows = self.store.list(filter, after, PAGE).await?;
             let Some(last) = rows.last() else { return Ok(()) };
             after = last.seq;
-            self.batch(rows.iter().map(|row| row.id).collect(), counts).await?;
-            if rows.len() < BATCH as usize {
+            let ids: Vec<RowId> = rows.iter().map(|row| row.id).collect();
+            self.batches(&ids, counts).await?;
+            if rows.len() < PAGE as usize {
                 return Ok(());
             }
         }
+    }
+
+    async fn batches(&self, ids: &[RowId], counts: &mut Counts) -> Result<()> {
+        for batch in ids.chunks(BATCH as usize) {
+            self.batch(batch.to_vec(), counts).await?;
+        }
+        Ok(())
     }
 
     async fn batch(&self, ids: Vec<RowId>, counts: &mut Counts) -> Result<()> {
