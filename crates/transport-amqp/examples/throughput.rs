@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join_all};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
     options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions},
-    types::FieldTable,
+    types::{AMQPValue, FieldTable},
 };
 use posthaste_core::{
     Body, Lane, Message, RouteKey, Row, RowId, Status, Timestamp,
@@ -40,7 +40,8 @@ async fn main() -> Outcome {
         admin.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await?;
         measure("lapin, 8 channels", messages, bare(&connection, messages, CHANNELS)).await?;
         admin.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await?;
-        measure("transport        ", messages, ours(&target, messages)).await?;
+        let batches = (0..CHANNELS).map(|_| batches(&target, messages / CHANNELS)).collect();
+        measure("transport        ", messages, ours(&*target.transport, batches)).await?;
         admin.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await?;
     }
     admin.queue_delete(QUEUE.into(), QueueDeleteOptions::default()).await?;
@@ -65,18 +66,16 @@ fn cpu_millis() -> Result<u64, Box<dyn Error + Send + Sync>> {
     Ok((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) * 10)
 }
 
-async fn ours(target: &Target, messages: usize) -> Outcome {
-    let transport: &dyn Transport = &*target.transport;
-    let one = |per_channel: usize| async move {
-        for _ in 0..per_channel / BATCH {
-            let batch = (0..BATCH).map(|_| message(target)).collect();
+async fn ours(transport: &dyn Transport, batches: Vec<Vec<Vec<Message>>>) -> Outcome {
+    let one = |batches: Vec<Vec<Message>>| async move {
+        for batch in batches {
             for answer in transport.publish(batch, DEADLINE).await {
                 answer?;
             }
         }
         Ok(())
     };
-    join_all((0..CHANNELS).map(|_| one(messages / CHANNELS))).await.into_iter().collect()
+    join_all(batches.into_iter().map(one)).await.into_iter().collect()
 }
 
 async fn bare(connection: &Connection, messages: usize, channels: usize) -> Outcome {
@@ -91,12 +90,14 @@ async fn bare(connection: &Connection, messages: usize, channels: usize) -> Outc
     try_join_all((0..channels).map(|_| one())).await.map(drop)
 }
 
-/// The same bytes as the transport sends, with properties made once for all.
+/// As many bytes and headers as the transport sends, made once for all.
 async fn bare_batch(channel: &Channel) -> Outcome {
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let properties = BasicProperties::default()
         .with_content_type("application/json".into())
         .with_delivery_mode(2)
+        .with_timestamp(1_767_323_045)
+        .with_headers(headers())
         .with_message_id("0190163d-8694-739b-aea5-966c26f8ad91".into())
         .with_type(QUEUE.into());
     let publish = || channel.basic_publish("".into(), QUEUE.into(), options, &[b'x'; 500], properties.clone());
@@ -105,6 +106,21 @@ async fn bare_batch(channel: &Channel) -> Outcome {
         confirm.await?;
     }
     Ok(())
+}
+
+fn headers() -> FieldTable {
+    let id = "0190163d-8694-739b-aea5-966c26f8ad91";
+    let values = ["1.0", id, "/bench", QUEUE, "2026-01-02T03:04:05.678000Z", id];
+    let names = ["specversion", "id", "source", "type", "time", "rowid"];
+    let mut table = FieldTable::default();
+    for (name, value) in names.into_iter().zip(values) {
+        table.insert(format!("cloudEvents:{name}").into(), AMQPValue::LongString(value.into()));
+    }
+    table
+}
+
+fn batches(target: &Target, messages: usize) -> Vec<Vec<Message>> {
+    (0..messages / BATCH).map(|_| (0..BATCH).map(|_| message(target)).collect()).collect()
 }
 
 fn message(target: &Target) -> Message {
