@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     pin::Pin,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -63,7 +64,7 @@ fn unjudged() -> Answer {
 
 async fn send(lease: Lease, mut sent: Vec<Outgoing>, bodies: &[&[u8]], deadline: Instant) -> Vec<Answer> {
     let heard = lease.connection.heard();
-    let mut flight = Flight::start(&lease, &mut sent, bodies).await;
+    let mut flight = Flight::start(&lease, &mut sent, bodies);
     if timeout_at(deadline, flight.land()).await.is_err() {
         flight.sweep().await;
     }
@@ -107,28 +108,30 @@ struct Flight<'a> {
 
 impl<'a> Flight<'a> {
     /// Hands every message to lapin, in order, without waiting for any.
-    async fn start(lease: &'a Lease, sent: &mut [Outgoing], bodies: &[&'a [u8]]) -> Flight<'a> {
-        let stages = Vec::with_capacity(sent.len());
-        let mut flight = Flight { connection: &lease.connection, stages, returned: Returned::new() };
-        for (outgoing, body) in sent.iter_mut().zip(bodies) {
+    fn start(lease: &'a Lease, sent: &mut [Outgoing], bodies: &[&'a [u8]]) -> Flight<'a> {
+        // Nobody is to be woken for each of them: whoever waits asks again.
+        let mut first_poll = Context::from_waker(Waker::noop());
+        let stage = |(outgoing, body): (&mut Outgoing, &&'a [u8])| {
             let mut publishing = write(&lease.channel, outgoing, body);
-            let stage = match poll_immediate(&mut publishing).await {
-                None => Stage::Writing(publishing),
-                Some(written) => after_writing(written),
-            };
-            flight.stages.push(stage);
-        }
-        flight
+            match publishing.as_mut().poll(&mut first_poll) {
+                Poll::Pending => Stage::Writing(publishing),
+                Poll::Ready(written) => after_writing(written),
+            }
+        };
+        let stages = sent.iter_mut().zip(bodies).map(stage).collect();
+        Flight { connection: &lease.connection, stages, returned: Returned::new() }
     }
 
     /// Waits for every message to land. Cancellation keeps what has landed.
+    ///
+    /// The last first: when it has landed most others have, and the task is woken once for all of them.
     async fn land(&mut self) {
-        for at in 0..self.stages.len() {
+        for at in (0..self.stages.len()).rev() {
             if let Stage::Writing(publishing) = &mut self.stages[at] {
                 self.stages[at] = after_writing(publishing.await);
             }
         }
-        for at in 0..self.stages.len() {
+        for at in (0..self.stages.len()).rev() {
             if let Stage::Waiting(confirm) = &mut self.stages[at] {
                 let confirmed = confirm.await;
                 self.record(at, confirmed);
