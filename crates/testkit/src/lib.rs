@@ -1,4 +1,7 @@
-//! What the tests of Posthaste share.
+//! What the tests of Posthaste share: real servers, servers that may be broken, network faults,
+//! the conformance suites, and a scripted transport.
+//!
+//! Part of the test code only: no crate that ships depends on it.
 
 pub mod scripted;
 pub mod service;
