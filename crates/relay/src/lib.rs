@@ -1,1 +1,3 @@
 //! posthaste-relay
+
+pub mod route;

@@ -1,0 +1,243 @@
+//! `when` and `payload` as CEL expressions over a row.
+//!
+//! Variables: `type`, `key`, `tenant`, `headers`, `body`, and for the body of a state change its
+//! members `origin`, `state`, `trailers` and `input`. `body` is the parsed value where the content
+//! type says JSON, `null` where the row has none, else bytes. Integers of 64 bits are exact; every
+//! other number is a double. A member that is missing is an error; `has(body.x)` asks for it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use cel::{
+    Context, Env, ExecutionError, IdedExpr, ParseErrors, Program, Value,
+    common::ast::{EntryExpr, Expr},
+    objects::{Key, Map},
+};
+use posthaste_core::{Body, Row, event::is_json, options::nearest};
+use serde_json::Value as Json;
+
+use super::{Condition, Payload};
+
+const EVENT: [&str; 5] = ["type", "key", "tenant", "headers", "body"];
+const STATE_CHANGE: [&str; 4] = ["origin", "state", "trailers", "input"];
+
+/// Why a text is no expression over an event.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{expression:?}: {detail}")]
+pub struct BadExpression {
+    /// The expression.
+    pub expression: String,
+    /// What is wrong with it, and where.
+    pub detail: String,
+}
+
+/// Compiles a `when`. It raises the message only if it gives exactly `true`; a result that is no
+/// bool is an error.
+///
+/// # Errors
+/// No CEL, or a name that no event has.
+pub fn condition(expression: &str) -> Result<Condition, BadExpression> {
+    let compiled = Compiled::new(expression)?;
+    Ok(Arc::new(move |row| match compiled.evaluate(row)? {
+        Value::Bool(raised) => Ok(raised),
+        other => Err(compiled.failed(&format!("gives {}, not a bool", other.type_of()))),
+    }))
+}
+
+/// Compiles a `payload`. Its value is sent as compact JSON with sorted members, so that every
+/// attempt sends the same bytes.
+///
+/// # Errors
+/// No CEL, or a name that no event has.
+pub fn payload(expression: &str) -> Result<Payload, BadExpression> {
+    let compiled = Compiled::new(expression)?;
+    Ok(Arc::new(move |row| {
+        let value = compiled.evaluate(row)?;
+        let json = to_json(&value).map_err(|cause| compiled.failed(&cause))?;
+        Ok(Bytes::from(json.to_string()))
+    }))
+}
+
+struct Compiled {
+    expression: String,
+    program: Program,
+    env: Arc<Env>,
+    reads_event: Vec<&'static str>,
+    reads_change: Vec<&'static str>,
+}
+
+impl Compiled {
+    fn new(expression: &str) -> Result<Compiled, BadExpression> {
+        let bad = |detail: String| BadExpression { expression: expression.to_owned(), detail };
+        let env = Env::stdlib();
+        let program = env.compile(expression).map_err(|errors| bad(positions(&errors)))?;
+        let mut free = HashSet::new();
+        free_names(program.expression(), &mut Vec::new(), &mut free);
+        let known: Vec<&str> = EVENT.into_iter().chain(STATE_CHANGE).collect();
+        let mut unknown: Vec<&str> = free.iter().copied().filter(|name| !known.contains(name)).collect();
+        unknown.retain(|name| env.types().find_type(name).is_none());
+        unknown.sort_unstable();
+        if let Some(name) = unknown.first() {
+            let meant = nearest(name, &known).map_or_else(|| known.join(", "), |name| format!("did you mean {name}?"));
+            return Err(bad(format!("unknown name {name}; {meant}")));
+        }
+        let reads = |names: &[&'static str]| names.iter().copied().filter(|name| free.contains(name)).collect();
+        let (reads_event, reads_change) = (reads(&EVENT), reads(&STATE_CHANGE));
+        Ok(Compiled { expression: expression.to_owned(), program, env: Arc::new(env), reads_event, reads_change })
+    }
+
+    fn evaluate(&self, row: &Row) -> Result<Value, String> {
+        let mut context = Context::with_env(Arc::clone(&self.env));
+        let reads_body = self.reads_event.contains(&"body") || !self.reads_change.is_empty();
+        let body = if reads_body { body(row).map_err(|cause| self.failed(&cause))? } else { Value::Null };
+        for name in &self.reads_change {
+            context.add_variable_from_value(*name, self.member(&body, name)?);
+        }
+        for name in &self.reads_event {
+            let value = match *name {
+                "type" => Value::from(row.event_type.as_str()),
+                "key" => Value::from(row.key.as_deref()),
+                "tenant" => Value::from(row.tenant.as_deref()),
+                "headers" => Value::Map(Map::from(row.headers.clone().into_iter().collect::<HashMap<_, _>>())),
+                _ => body.clone(),
+            };
+            context.add_variable_from_value(*name, value);
+        }
+        self.program.execute(&context).map_err(|error| self.failed(&describe(&error)))
+    }
+
+    fn member(&self, body: &Value, name: &str) -> Result<Value, String> {
+        let Value::Map(map) = body else {
+            return Err(self.failed(&format!("the body has no {name}: it is no JSON object")));
+        };
+        map.map.get(&Key::from(name)).cloned().ok_or_else(|| self.failed(&format!("the body has no {name}")))
+    }
+
+    fn failed(&self, cause: &str) -> String {
+        format!("{:?}: {cause}", self.expression)
+    }
+}
+
+/// The names that `expression` takes from the event: all but those it binds itself.
+fn free_names<'e>(expression: &'e IdedExpr, bound: &mut Vec<&'e str>, free: &mut HashSet<&'e str>) {
+    match &expression.expr {
+        Expr::Unspecified | Expr::Literal(_) => {}
+        Expr::Ident(name) => {
+            if !bound.contains(&name.as_str()) {
+                free.insert(name);
+            }
+        }
+        Expr::Select(select) => free_names(&select.operand, bound, free),
+        Expr::Call(call) => {
+            call.target.as_deref().into_iter().chain(&call.args).for_each(|e| free_names(e, bound, free))
+        }
+        Expr::List(list) => list.elements.iter().for_each(|element| free_names(element, bound, free)),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| free_names_of_entry(&entry.expr, bound, free)),
+        Expr::Struct(value) => value.entries.iter().for_each(|entry| free_names_of_entry(&entry.expr, bound, free)),
+        Expr::Comprehension(loops) => {
+            free_names(&loops.iter_range, bound, free);
+            free_names(&loops.accu_init, bound, free);
+            let outer = bound.len();
+            bound.extend([loops.iter_var.as_str(), loops.accu_var.as_str()]);
+            bound.extend(loops.iter_var2.as_deref());
+            for inner in [&loops.loop_cond, &loops.loop_step, &loops.result] {
+                free_names(inner, bound, free);
+            }
+            bound.truncate(outer);
+        }
+    }
+}
+
+fn free_names_of_entry<'e>(entry: &'e EntryExpr, bound: &mut Vec<&'e str>, free: &mut HashSet<&'e str>) {
+    match entry {
+        EntryExpr::StructField(field) => free_names(&field.value, bound, free),
+        EntryExpr::MapEntry(entry) => {
+            free_names(&entry.key, bound, free);
+            free_names(&entry.value, bound, free);
+        }
+    }
+}
+
+fn body(row: &Row) -> Result<Value, String> {
+    let Body::Bytes(bytes) = &row.body else { return Ok(Value::Null) };
+    if !is_json(&row.content_type) {
+        return Ok(Value::from(bytes.to_vec()));
+    }
+    serde_json::from_slice(bytes).map(to_cel).map_err(|error| format!("the body is not JSON: {error}"))
+}
+
+fn to_cel(json: Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(value),
+        Json::String(text) => Value::from(text),
+        Json::Array(items) => Value::List(Arc::new(items.into_iter().map(to_cel).collect())),
+        Json::Object(members) => {
+            let members: HashMap<String, Value> =
+                members.into_iter().map(|(name, value)| (name, to_cel(value))).collect();
+            Value::Map(Map::from(members))
+        }
+        // An int wherever it is one: CEL has no arithmetic between int and uint.
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(int), _) => Value::Int(int),
+            (None, Some(uint)) => Value::UInt(uint),
+            (None, None) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+    }
+}
+
+fn to_json(value: &Value) -> Result<Json, String> {
+    match value {
+        Value::List(items) => items.iter().map(to_json).collect::<Result<Vec<Json>, _>>().map(Json::Array),
+        Value::Map(map) => {
+            let mut members: Vec<(String, &Value)> =
+                map.map.iter().map(|(key, value)| (key.to_string(), value)).collect();
+            members.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            let members: Result<serde_json::Map<String, Json>, String> =
+                members.into_iter().map(|(name, value)| Ok((name, to_json(value)?))).collect();
+            members.map(Json::Object)
+        }
+        Value::Float(double) if !double.is_finite() => Err(format!("JSON has no {double}")),
+        other => other.json().map_err(|_| format!("JSON has no {}", other.type_of())),
+    }
+}
+
+/// The parser's errors on one line, each with where it is.
+fn positions(errors: &ParseErrors) -> String {
+    let texts = errors.errors.iter().map(|error| {
+        let (line, column) = error.pos;
+        format!("line {line}, column {column}: {}", error.msg)
+    });
+    texts.collect::<Vec<_>>().join("; ")
+}
+
+/// The error without the values it happened on: they may be large, and are nobody's but the user's.
+fn describe(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(name) => format!("no member {name}"),
+        ExecutionError::UndeclaredReference(name) => format!("unknown name or function {name}"),
+        ExecutionError::NoSuchOverload(overload) => overload.to_string(),
+        ExecutionError::UnexpectedType { got, want } => format!("{got} where {want} is expected"),
+        ExecutionError::InvalidArgumentCount { expected, actual } => {
+            format!("{actual} arguments instead of {expected}")
+        }
+        ExecutionError::FunctionError { function, .. } => format!("{function} failed on its argument"),
+        ExecutionError::UnsupportedBinaryOperator(operator, left, right) => {
+            format!("{operator} can't be applied to {} and {}", left.type_of(), right.type_of())
+        }
+        ExecutionError::ValuesNotComparable(left, right) => {
+            format!("{} can't be compared with {}", left.type_of(), right.type_of())
+        }
+        ExecutionError::Overflow(operator, ..) => format!("{operator} overflows"),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".to_owned(),
+        ExecutionError::IndexOutOfBounds(_) => "index out of bounds".to_owned(),
+        _ => "can't be evaluated on this event".to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "cel_tests.rs"]
+mod tests;
