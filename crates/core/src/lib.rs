@@ -11,6 +11,7 @@ pub mod cloudevents;
 pub mod error;
 pub mod event;
 pub mod failure;
+pub mod file_url;
 pub mod id;
 pub mod lane;
 pub mod message;
