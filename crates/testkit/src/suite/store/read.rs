@@ -105,6 +105,7 @@ async fn port_l2_a_prefix_of_each_lane_whatever_the_limits(scene: &Scene) {
     let gone: Vec<_> = all.iter().step_by(7).map(|row| row.id).collect();
     scene.mark(&gone).await;
     let left = scene.undelivered().await;
+    assert_eq!(seqs(&left), scene.truth().await);
     let cursors = [0, all[5].seq, all[20].seq, all[47].seq];
     for (n, cursor) in cursors.into_iter().enumerate() {
         for (per_lane, max_rows, max_bytes) in
@@ -253,7 +254,7 @@ async fn port_l4_pages_end_to_end_hold_every_row_once(scene: &Scene) {
         assert!(!page.rows.is_empty(), "more, but no row");
     }
     seen.sort_unstable();
-    assert_eq!(seen, seqs(&scene.undelivered().await));
+    assert_eq!(seen, scene.truth().await);
 }
 
 async fn port_l_an_empty_outbox_is_an_empty_page(scene: &Scene) {
