@@ -41,7 +41,7 @@ CREATE INDEX "{t}_published" ON "{t}" (published_at, seq) WHERE status = 'publis
 CREATE INDEX "{t}_invalid" ON "{t}" (seq) WHERE status = 'invalid';
 
 -- the lane of a row that a plain INSERT wrote
-CREATE FUNCTION "{t}_lane"() RETURNS trigger LANGUAGE plpgsql AS $lane$
+CREATE OR REPLACE FUNCTION "{t}_lane"() RETURNS trigger LANGUAGE plpgsql AS $lane$
 BEGIN
   new.lane := get_byte(decode(md5(coalesce(new.ordering_key, new.id::text)), 'hex'), 0) & 127;
   RETURN new;
@@ -49,7 +49,7 @@ END $lane$;
 CREATE TRIGGER lane BEFORE INSERT ON "{t}" FOR EACH ROW WHEN (new.lane IS NULL) EXECUTE FUNCTION "{t}_lane"();
 
 -- the lock is refused only while a relay sleeps: then, and only then, it is woken
-CREATE FUNCTION "{t}_wake"() RETURNS trigger LANGUAGE plpgsql AS $wake$
+CREATE OR REPLACE FUNCTION "{t}_wake"() RETURNS trigger LANGUAGE plpgsql AS $wake$
 BEGIN
   IF NOT pg_try_advisory_xact_lock_shared({wake_lock}, TG_RELID::integer) THEN
     PERFORM pg_notify('posthaste_' || TG_RELID,
@@ -60,8 +60,8 @@ END $wake$;
 CREATE TRIGGER wake AFTER INSERT ON "{t}" REFERENCING NEW TABLE AS fresh
   FOR EACH STATEMENT EXECUTE FUNCTION "{t}_wake"();
 
--- what operators did
-CREATE TABLE "{t}_log" (
+-- what operators did; kept even where the outbox is dropped and made anew
+CREATE TABLE IF NOT EXISTS "{t}_log" (
   at timestamptz NOT NULL DEFAULT clock_timestamp(),
   who text NOT NULL,
   why text NOT NULL,
@@ -72,4 +72,4 @@ CREATE TABLE "{t}_log" (
   status text NOT NULL
 );
 
-CREATE FUNCTION "{t}_version"() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT {version}';
+CREATE OR REPLACE FUNCTION "{t}_version"() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT {version}';

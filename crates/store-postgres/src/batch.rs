@@ -49,11 +49,14 @@ impl<'a> Batch<'a> {
         Ok(Batch { events, ids, twins, answers: vec![None; events.len()], rounds: 0 })
     }
 
-    /// The statement that writes. A row that nobody can have written before needs no arbiter, and
-    /// its writer no right to read.
-    pub(crate) fn insert(&self) -> &'static str {
+    /// The statement that writes these columns. A single row has one that is half as dear to plan; a
+    /// row that nobody can have written before needs no arbiter, and its writer no right to read.
+    pub(crate) fn insert(&self, columns: &Columns<'_>) -> String {
+        let one = include_str!("../sql/insert_one.sql");
+        let insert = if columns.is_single() { one } else { include_str!("../sql/insert.sql") };
         let supplied = self.events.iter().any(|event| event.id.is_some());
-        if supplied { include_str!("../sql/insert_if_absent.sql") } else { include_str!("../sql/insert.sql") }
+        let arbiter = if supplied { "ON CONFLICT (id) DO NOTHING RETURNING id::text" } else { "" };
+        format!("{insert}{arbiter}")
     }
 
     /// What is to be written now; `None` once everything has its answer.
@@ -143,6 +146,10 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
+    pub(crate) fn is_single(&self) -> bool {
+        self.ids.len() == 1
+    }
+
     fn push(&mut self, id: RowId, event: &'a Event) {
         self.ids.push(id.to_string());
         self.lanes.push(i16::from(event.lane(id).number()));

@@ -36,13 +36,13 @@ impl Outbox {
 
     /// With limits other than the default ones.
     #[must_use]
-    pub fn limits(self, limits: Limits) -> Outbox {
+    pub fn with_limits(self, limits: Limits) -> Outbox {
         Outbox { limits, ..self }
     }
 
     /// With the relay of this process, which [`Outbox::committed`] wakes.
     #[must_use]
-    pub fn waker(self, waker: Arc<dyn Waker>) -> Outbox {
+    pub fn with_waker(self, waker: Arc<dyn Waker>) -> Outbox {
         Outbox { waker: Some(waker), ..self }
     }
 
@@ -65,7 +65,7 @@ impl Outbox {
         let mut batch = Batch::new(events, self.limits)?;
         let doing = format!("writing to {}", self.names.table());
         while let Some(columns) = batch.next_round(&doing)? {
-            let written = insert(tx, &self.names.sql(batch.insert()), &columns).await;
+            let written = insert(tx, &self.names.sql(&batch.insert(&columns)), &columns).await;
             batch.wrote(&written.map_err(|error| explain(&doing, error))?);
             let Some(ids) = batch.missing() else { break };
             let present = present(tx, &self.names.sql(Batch::PRESENT), &ids).await;
@@ -90,21 +90,39 @@ impl Outbox {
 }
 
 async fn insert(tx: &Transaction<'_>, sql: &str, columns: &Columns<'_>) -> Result<Vec<String>, tokio_postgres::Error> {
-    let Columns { ids, lanes, types, keys, tenants, priorities, headers, content_types, bodies, delays } = columns;
     // Unnamed and in one round trip: as cheap as it gets, and safe behind any pooler.
-    let parameters: [Typed<'_>; 10] = [
-        (ids, Type::TEXT_ARRAY),
-        (lanes, Type::INT2_ARRAY),
-        (types, Type::TEXT_ARRAY),
-        (keys, Type::TEXT_ARRAY),
-        (tenants, Type::TEXT_ARRAY),
-        (priorities, Type::INT4_ARRAY),
-        (headers, Type::TEXT_ARRAY),
-        (content_types, Type::TEXT_ARRAY),
-        (bodies, Type::BYTEA_ARRAY),
-        (delays, Type::INT8_ARRAY),
-    ];
+    let parameters = if columns.is_single() { scalars(columns) } else { arrays(columns) };
     tx.query_typed(sql, &parameters).await?.iter().map(|row| row.try_get(0)).collect()
+}
+
+fn scalars<'a>(columns: &'a Columns<'_>) -> [Typed<'a>; 10] {
+    [
+        (&columns.ids[0], Type::TEXT),
+        (&columns.lanes[0], Type::INT2),
+        (&columns.types[0], Type::TEXT),
+        (&columns.keys[0], Type::TEXT),
+        (&columns.tenants[0], Type::TEXT),
+        (&columns.priorities[0], Type::INT4),
+        (&columns.headers[0], Type::TEXT),
+        (&columns.content_types[0], Type::TEXT),
+        (&columns.bodies[0], Type::BYTEA),
+        (&columns.delays[0], Type::INT8),
+    ]
+}
+
+fn arrays<'a>(columns: &'a Columns<'_>) -> [Typed<'a>; 10] {
+    [
+        (&columns.ids, Type::TEXT_ARRAY),
+        (&columns.lanes, Type::INT2_ARRAY),
+        (&columns.types, Type::TEXT_ARRAY),
+        (&columns.keys, Type::TEXT_ARRAY),
+        (&columns.tenants, Type::TEXT_ARRAY),
+        (&columns.priorities, Type::INT4_ARRAY),
+        (&columns.headers, Type::TEXT_ARRAY),
+        (&columns.content_types, Type::TEXT_ARRAY),
+        (&columns.bodies, Type::BYTEA_ARRAY),
+        (&columns.delays, Type::INT8_ARRAY),
+    ]
 }
 
 async fn present(tx: &Transaction<'_>, sql: &str, ids: &[String]) -> Result<Vec<Present>, tokio_postgres::Error> {

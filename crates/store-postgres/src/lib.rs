@@ -100,4 +100,10 @@ impl PostgresStore {
             settings,
         })
     }
+
+    /// The outbox as the application writes to it, with the limits of this store.
+    #[must_use]
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.names.outbox.clone()).with_limits(self.settings.limits)
+    }
 }

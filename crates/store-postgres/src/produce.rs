@@ -14,7 +14,7 @@ impl Produce for PostgresStore {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let outbox = Outbox::new(self.names.outbox.clone()).limits(self.settings.limits);
+        let outbox = self.outbox();
         // An event that breaks a rule is said before a server is needed.
         crate::batch::Batch::new(events, self.settings.limits)?;
         let mut session = self.producing.take(&self.server).await?;

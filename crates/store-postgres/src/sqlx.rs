@@ -4,7 +4,10 @@ use posthaste_core::{
     Event,
     port::{EnqueueError, Receipt},
 };
-use sqlx::{AssertSqlSafe, Postgres, Row, postgres::PgRow};
+use sqlx::{
+    AssertSqlSafe, Postgres, Row,
+    postgres::{PgArguments, PgRow},
+};
 
 use crate::{
     Outbox,
@@ -28,7 +31,7 @@ impl Outbox {
         let mut batch = Batch::new(events, self.limits)?;
         let doing = format!("writing to {}", self.names.table());
         while let Some(columns) = batch.next_round(&doing)? {
-            let written = insert(tx, self.names.sql(batch.insert()), columns).await;
+            let written = insert(tx, self.names.sql(&batch.insert(&columns)), columns).await;
             batch.wrote(&written.map_err(|error| explain_sqlx(&doing, error))?);
             let Some(ids) = batch.missing() else { break };
             let present = present(tx, self.names.sql(Batch::PRESENT), ids).await;
@@ -46,10 +49,24 @@ async fn insert(
     sql: String,
     columns: Columns<'_>,
 ) -> Result<Vec<String>, sqlx::Error> {
-    let Columns { ids, lanes, types, keys, tenants, priorities, headers, content_types, bodies, delays } = columns;
-    let query = sqlx::query(AssertSqlSafe(sql)).bind(ids).bind(lanes).bind(types).bind(keys).bind(tenants);
-    let query = query.bind(priorities).bind(headers).bind(content_types).bind(bodies).bind(delays);
+    let query = sqlx::query(AssertSqlSafe(sql));
+    let query = if columns.is_single() { bind_one(query, columns) } else { bind_all(query, columns) };
     query.fetch_all(&mut **tx).await?.iter().map(|row| row.try_get(0)).collect()
+}
+
+type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+
+fn bind_one<'q>(query: Query<'q>, mut columns: Columns<'q>) -> Query<'q> {
+    let (id, headers) = (columns.ids.pop(), columns.headers.pop());
+    let query = query.bind(id).bind(columns.lanes[0]).bind(columns.types[0]).bind(columns.keys[0]);
+    let query = query.bind(columns.tenants[0]).bind(columns.priorities[0]).bind(headers);
+    query.bind(columns.content_types[0]).bind(columns.bodies[0]).bind(columns.delays[0])
+}
+
+fn bind_all<'q>(query: Query<'q>, columns: Columns<'q>) -> Query<'q> {
+    let Columns { ids, lanes, types, keys, tenants, priorities, headers, content_types, bodies, delays } = columns;
+    let query = query.bind(ids).bind(lanes).bind(types).bind(keys).bind(tenants);
+    query.bind(priorities).bind(headers).bind(content_types).bind(bodies).bind(delays)
 }
 
 async fn present(

@@ -54,6 +54,9 @@ impl Outbox {
     /// serialization failure or a deadlock, of its own statements or of the commit; so it must make
     /// its events of what it reads in this very run.
     ///
+    /// The future can be sent to another thread if the body is an `async move` closure that owns
+    /// what it captures.
+    ///
     /// # Errors
     /// What the body said, or why the transaction could not begin or commit. A commit whose answer
     /// was lost is not run again.
