@@ -3,6 +3,11 @@
 //!
 //! Part of the test code only: no crate that ships depends on it.
 
+pub mod proxy;
 pub mod scripted;
+pub mod server;
 pub mod service;
 pub mod suite;
+pub mod wait;
+
+pub use wait::eventually;
