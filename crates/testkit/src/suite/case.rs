@@ -33,8 +33,8 @@ pub struct Case<Scene: 'static> {
 pub enum Need {
     /// Two transactions may write at once.
     ConcurrentWriters,
-    /// The lane of a row follows from its ordering key.
-    LanesByKey,
+    /// Rows stand in many lanes, by their key or as a plain INSERT says.
+    ManyLanes,
     /// Reached through a socket.
     Network,
     /// The target can be made to refuse one message and take the next.
@@ -47,7 +47,7 @@ impl Need {
     pub const fn missing(self) -> &'static str {
         match self {
             Need::ConcurrentWriters => "one transaction writes at a time",
-            Need::LanesByKey => "one process owns all lanes",
+            Need::ManyLanes => "one process owns all lanes",
             Need::Network => "not reached through a network",
             Need::Refusals => "never refuses a single message",
         }

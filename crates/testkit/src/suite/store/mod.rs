@@ -55,8 +55,8 @@ pub trait StoreHarness: Send + Sync + 'static {
 pub struct Facts {
     /// Two transactions may write at once.
     pub concurrent_writers: bool,
-    /// The lane of a row follows from its ordering key.
-    pub lanes_by_key: bool,
+    /// Rows stand in many lanes, by their key or as a plain INSERT says.
+    pub many_lanes: bool,
     /// The database holds nothing but the outbox.
     pub database_of_its_own: bool,
 }
@@ -65,7 +65,7 @@ impl Facts {
     fn has(self, need: Need) -> bool {
         match need {
             Need::ConcurrentWriters => self.concurrent_writers,
-            Need::LanesByKey => self.lanes_by_key,
+            Need::ManyLanes => self.many_lanes,
             Need::Network | Need::Refusals => false,
         }
     }

@@ -12,17 +12,21 @@ use crate::suite::case::cases;
 
 cases![Scene;
     port_l1_only_committed_rows_that_are_undelivered,
-    port_l1_only_rows_behind_the_cursor_of_their_lane,
-    port_l1_only_lanes_that_were_asked_for,
+    port_l1_only_rows_behind_the_cursor,
+    port_l1_each_lane_has_its_own_cursor needs ManyLanes,
+    port_l1_a_lane_that_was_not_asked_for_is_left_out,
+    port_l1_only_lanes_that_were_asked_for needs ManyLanes,
     port_l1_decision_03_rows_that_are_not_due_are_read,
     port_l2_a_prefix_of_each_lane_whatever_the_limits,
     port_l2_rows_of_a_lane_ascend,
     port_l3_at_most_per_lane_rows_of_a_lane,
+    port_l3_per_lane_counts_each_lane_on_its_own needs ManyLanes,
     port_l3_at_most_max_rows_in_all,
     port_l3_at_most_max_bytes_of_bodies,
     port_l3_the_first_row_comes_even_if_it_is_over_the_budget,
     port_l3_a_body_over_max_body_is_not_read,
-    port_l4_more_names_the_lanes_that_have_rows_left,
+    port_l4_more_says_whether_rows_are_left,
+    port_l4_more_names_the_lanes_that_have_rows_left needs ManyLanes,
     port_l4_pages_end_to_end_hold_every_row_once,
     port_l_an_empty_outbox_is_an_empty_page,
     port_l_the_clock_is_the_databases_and_goes_on,
@@ -43,7 +47,15 @@ async fn port_l1_only_committed_rows_that_are_undelivered(scene: &Scene) {
     assert_eq!(found, [(ids[0], Status::Pending), (ids[1], Status::Processing), (ids[2], Status::Failed)]);
 }
 
-async fn port_l1_only_rows_behind_the_cursor_of_their_lane(scene: &Scene) {
+async fn port_l1_only_rows_behind_the_cursor(scene: &Scene) {
+    let all = one_key(scene, 4).await;
+    for (n, row) in all.iter().enumerate() {
+        let page = scene.page(ReadRequest { from: vec![(row.lane, row.seq)], ..everything() }).await;
+        assert_eq!(page.rows, all[n + 1..], "behind row {n}");
+    }
+}
+
+async fn port_l1_each_lane_has_its_own_cursor(scene: &Scene) {
     scene.insert(&[3, 9, 3, 9, 3], b"x").await;
     let all = scene.undelivered().await;
     let from = vec![(lane(3), all[2].seq), (lane(9), all[1].seq)];
@@ -52,6 +64,14 @@ async fn port_l1_only_rows_behind_the_cursor_of_their_lane(scene: &Scene) {
     let from = vec![(lane(3), all[4].seq), (lane(9), 0)];
     let page = scene.page(ReadRequest { from, ..everything() }).await;
     assert_eq!(seqs(&page.rows), [all[1].seq, all[3].seq]);
+}
+
+async fn port_l1_a_lane_that_was_not_asked_for_is_left_out(scene: &Scene) {
+    let all = one_key(scene, 2).await;
+    let mut request = everything();
+    request.from.retain(|(lane, _)| *lane != all[0].lane);
+    let page = scene.page(request).await;
+    assert_eq!((page.rows, page.more), (vec![], LaneSet::EMPTY));
 }
 
 async fn port_l1_only_lanes_that_were_asked_for(scene: &Scene) {
@@ -85,6 +105,7 @@ async fn port_l2_a_prefix_of_each_lane_whatever_the_limits(scene: &Scene) {
     let gone: Vec<_> = all.iter().step_by(7).map(|row| row.id).collect();
     scene.mark(&gone).await;
     let left = scene.undelivered().await;
+    assert_eq!(seqs(&left), scene.truth().await);
     let cursors = [0, all[5].seq, all[20].seq, all[47].seq];
     for (n, cursor) in cursors.into_iter().enumerate() {
         for (per_lane, max_rows, max_bytes) in
@@ -132,6 +153,13 @@ async fn port_l2_rows_of_a_lane_ascend(scene: &Scene) {
 }
 
 async fn port_l3_at_most_per_lane_rows_of_a_lane(scene: &Scene) {
+    let all = one_key(scene, 5).await;
+    let page = scene.page(ReadRequest { per_lane: 3, ..everything() }).await;
+    assert_eq!(page.rows, all[..3], "as many as may come");
+    assert_eq!(page.more, LaneSet::from_iter([all[0].lane]));
+}
+
+async fn port_l3_per_lane_counts_each_lane_on_its_own(scene: &Scene) {
     scene.insert(&[1, 1, 1, 2, 1, 2], b"x").await;
     let page = scene.page(ReadRequest { per_lane: 2, ..everything() }).await;
     let counts = count_by_lane(&page.rows);
@@ -158,12 +186,11 @@ async fn port_l3_at_most_max_bytes_of_bodies(scene: &Scene) {
 }
 
 async fn port_l3_the_first_row_comes_even_if_it_is_over_the_budget(scene: &Scene) {
-    scene.insert(&[4], &[b'x'; 5000]).await;
-    scene.insert(&[4, 4], b"y").await;
+    let rows = scene.commit(&[blob(vec![b'x'; 5000]).key("k"), blob("y").key("k"), blob("z").key("k")]).await;
     let page = scene.page(ReadRequest { max_bytes: 100, ..everything() }).await;
     assert_eq!(page.rows[0].body.len(), 5000);
     assert!(page.rows.iter().skip(1).all(|row| row.body.is_empty()), "alone");
-    assert_eq!(page.more, LaneSet::from_iter([lane(4)]));
+    assert_eq!(page.more, LaneSet::from_iter([rows[0].lane]));
 }
 
 async fn port_l3_a_body_over_max_body_is_not_read(scene: &Scene) {
@@ -173,6 +200,22 @@ async fn port_l3_a_body_over_max_body_is_not_read(scene: &Scene) {
     assert_eq!((page.rows[0].id, &page.rows[0].body), (rows[0].id, &Body::TooLarge(2001)));
     assert_eq!(page.rows[1].body.len(), 2000, "as large as it may be");
     assert!(page.more.is_empty());
+}
+
+async fn port_l4_more_says_whether_rows_are_left(scene: &Scene) {
+    let all = one_key(scene, 4).await;
+    let (first, left) = (all[0].lane, LaneSet::from_iter([all[0].lane]));
+    let more = async |from: Seq, per_lane: u32, max_rows: u32| {
+        scene.page(ReadRequest { from: vec![(first, from)], per_lane, max_rows, ..everything() }).await.more
+    };
+    assert_eq!(more(0, 3, 100).await, left);
+    assert_eq!(more(0, 4, 100).await, LaneSet::EMPTY, "all came");
+    assert_eq!(more(0, 100, 3).await, left);
+    assert_eq!(more(0, 100, 4).await, LaneSet::EMPTY, "all came");
+    assert_eq!(more(all[0].seq, 3, 100).await, LaneSet::EMPTY);
+    scene.mark(&[all[3].id]).await;
+    assert_eq!(more(0, 3, 100).await, LaneSet::EMPTY, "a published row is not left");
+    assert_eq!(scene.page(ReadRequest { max_bytes: 2, ..everything() }).await.more, left);
 }
 
 async fn port_l4_more_names_the_lanes_that_have_rows_left(scene: &Scene) {
@@ -192,7 +235,7 @@ async fn port_l4_more_names_the_lanes_that_have_rows_left(scene: &Scene) {
 }
 
 async fn port_l4_pages_end_to_end_hold_every_row_once(scene: &Scene) {
-    let lanes: Vec<u8> = (0..120).map(|n: u8| n * 31 % 7).collect();
+    let lanes: Vec<u8> = (0..120_u8).map(|n| n % 7 * 3 % 7).collect();
     scene.insert(&lanes, &[b'x'; 40]).await;
     let mut cursors: BTreeMap<Lane, Seq> = (0..7).map(|number| (lane(number), 0)).collect();
     let mut seen = Vec::new();
@@ -211,7 +254,7 @@ async fn port_l4_pages_end_to_end_hold_every_row_once(scene: &Scene) {
         assert!(!page.rows.is_empty(), "more, but no row");
     }
     seen.sort_unstable();
-    assert_eq!(seen, seqs(&scene.undelivered().await));
+    assert_eq!(seen, scene.truth().await);
 }
 
 async fn port_l_an_empty_outbox_is_an_empty_page(scene: &Scene) {
@@ -227,6 +270,12 @@ async fn port_l_the_clock_is_the_databases_and_goes_on(scene: &Scene) {
     let after = scene.now().await;
     assert!(before <= row.created_at && row.created_at <= after, "{before} {} {after}", row.created_at);
     assert!(row.due_at <= after, "{} {after}", row.due_at);
+}
+
+/// So many rows of one key, as a page has them.
+async fn one_key(scene: &Scene, count: usize) -> Vec<Row> {
+    scene.commit(&(0..count).map(|n| numbered(n).key("k")).collect::<Vec<_>>()).await;
+    scene.undelivered().await
 }
 
 /// The `seq` of each row, in order of `seq`.

@@ -128,6 +128,13 @@ impl Scene {
         rows
     }
 
+    /// The `seq` of every row that is still to be delivered, as the table itself says.
+    pub(super) async fn truth(&self) -> Vec<Seq> {
+        let undelivered = "status IN ('pending', 'processing', 'failed')";
+        let rows = self.sql(&format!("SELECT seq FROM $t WHERE {undelivered} ORDER BY seq")).await;
+        rows.iter().flatten().flatten().map(|seq| seq.parse().expect("a number")).collect()
+    }
+
     /// The database's clock.
     pub(super) async fn now(&self) -> Timestamp {
         self.page(everything()).await.now

@@ -1,14 +1,12 @@
 //! The proof that comes with a page: from which transactions rows behind it may still appear.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use posthaste_core::{LaneSet, RowId, Seq, Snapshot, port::Page};
+use tokio::{sync::watch, task::JoinSet};
 
 use super::{
     Place,
@@ -56,41 +54,35 @@ type Origins = Arc<Mutex<HashMap<RowId, Option<u64>>>>;
 async fn port_l5_rows_appear_behind_a_page_only_from_writers_it_saw(scene: &Scene) {
     let writers = if scene.facts().concurrent_writers { 6 } else { 1 };
     let origins = Origins::default();
-    let running = Arc::new(AtomicUsize::new(writers));
-    let mut tasks = tokio::task::JoinSet::new();
-    for writer in 0..writers {
-        let (place, origins, running) = (Arc::clone(&scene.place), Arc::clone(&origins), Arc::clone(&running));
-        tasks.spawn(async move {
-            write(&*place, writer, &origins).await;
-            running.fetch_sub(1, Ordering::Release);
-        });
+    let read = watch::Sender::new(0);
+    let mut tasks = JoinSet::new();
+    for number in 0..writers {
+        let place = Arc::clone(&scene.place);
+        tasks.spawn(write(place, number, Arc::clone(&origins), read.subscribe()));
     }
     let mut pages = Vec::new();
-    while running.load(Ordering::Acquire) > 0 && pages.len() < 10_000 {
+    while !tasks.is_empty() {
         pages.push(scene.page(everything()).await);
-        if let Some(ended) = tasks.try_join_next() {
+        read.send_replace(pages.len());
+        while let Some(ended) = tasks.try_join_next() {
             ended.expect("a writer");
         }
     }
-    while let Some(ended) = tasks.join_next().await {
-        ended.expect("a writer");
-    }
     pages.push(scene.page(everything()).await);
     assert_late_rows_were_announced(&pages, &origins.lock().unwrap_or_else(PoisonError::into_inner));
-    assert_eq!(pages.last().map(|page| page.rows.len()), Some(writers * 40 * 2));
+    assert_eq!(pages.last().map(|page| page.rows.len()), Some(writers * 30 * 2));
 }
 
-/// 40 transactions of two rows each, every one open for another number of turns.
-async fn write(place: &dyn Place, writer: usize, origins: &Origins) {
-    for n in 0..40 {
+/// 30 transactions of two rows each, which stay open while up to three pages are read.
+async fn write(place: Arc<dyn Place>, writer: usize, origins: Origins, mut read: watch::Receiver<usize>) {
+    for n in 0..30 {
         let mut tx = place.begin().await;
-        let events = [numbered(n).key(format!("k{writer}")), numbered(n)];
+        let events = [numbered(n).key(format!("k{}", writer % 3)), numbered(n)];
         let receipt = tx.enqueue(&events).await.expect("enqueue");
         let number = tx.transaction().await;
         origins.lock().unwrap_or_else(PoisonError::into_inner).extend(receipt.ids().map(|id| (id, number)));
-        for _ in 0..(n * 7 + writer * 3) % 5 {
-            tokio::task::yield_now().await;
-        }
+        let until = *read.borrow() + (n * 7 + writer * 3) % 4;
+        read.wait_for(|pages| *pages >= until).await.expect("the reader reads on");
         tx.commit().await;
     }
 }
@@ -99,7 +91,7 @@ async fn write(place: &dyn Place, writer: usize, origins: &Origins) {
 /// a transaction that this page saw in progress.
 fn assert_late_rows_were_announced(pages: &[Page], origins: &HashMap<RowId, Option<u64>>) {
     let mut proofs: Vec<(&Snapshot, HashMap<u8, Seq>)> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for page in pages {
         for row in page.rows.iter().filter(|row| seen.insert(row.id)) {
             let behind = |tops: &HashMap<u8, Seq>| tops.get(&row.lane.number()).is_some_and(|top| row.seq <= *top);
