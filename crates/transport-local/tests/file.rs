@@ -130,6 +130,29 @@ async fn a_full_disk_is_transient() {
     assert!(failure.class == Class::Transient && failure.detail.contains("/dev/full"), "{failure}");
 }
 
+/// The system calls of a process of its own, where the machine lets us see them.
+#[tokio::test]
+async fn lines_are_synced_before_they_are_confirmed() {
+    const WATCHED: &str = "POSTHASTE_TEST_WATCHED_FILE";
+    if let Some(path) = std::env::var_os(WATCHED) {
+        publish_all(&target(&PathBuf::from(path)), vec![text("a")]).await;
+        println!("confirmed");
+        return;
+    }
+    let (directory, path) = place();
+    let trace = directory.path().join("trace");
+    let mut command = std::process::Command::new("strace");
+    command.args(["-f", "-e", "trace=write,fdatasync", "-o"]).arg(&trace).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "lines_are_synced_before_they_are_confirmed", "--nocapture"]).env(WATCHED, &path);
+    if !command.output().is_ok_and(|done| done.status.success()) {
+        return;
+    }
+    let trace = fs::read_to_string(&trace).unwrap();
+    let written = trace.find("specversion").unwrap();
+    let synced = written + trace[written..].find("fdatasync").unwrap();
+    assert!(synced < trace.find("confirmed").unwrap(), "{trace}");
+}
+
 /// A file size limit of a process of its own makes a write fail in the middle.
 #[tokio::test]
 async fn what_a_failed_write_leaves_is_cut_off() {
