@@ -27,7 +27,7 @@ use crate::{
 
 /// Between looks at the file, while rows have come within the last [`BUSY`].
 const POLL: Duration = Duration::from_millis(5);
-/// Between looks at a quiet file; costs about half a percent of one core.
+/// Between looks at a quiet file; costs less than a percent of one core.
 const QUIET_POLL: Duration = Duration::from_millis(10);
 const BUSY: Duration = Duration::from_secs(1);
 
