@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use posthaste_core::{
-    Body, Event, LANES, Lane, LaneSet, Row, RowId, Snapshot,
+    Body, Event, LANES, Lane, LaneSet, Row, RowId, Snapshot, Timestamp,
     port::{
-        Armed, EnqueueError, Enqueued, Filter, Held, OperateReport, Page, PruneRequest, ReadRequest, SchemaState,
-        Settled, Settlement,
+        Armed, EnqueueError, Enqueued, Filter, Held, Marked, OperateReport, Page, PruneRequest, ReadRequest,
+        SchemaState, Settled, Settlement,
     },
 };
 use posthaste_testkit::{
@@ -53,6 +53,12 @@ macro_rules! mutants_of_postgres {
 
 mutants! {
     enqueue_that_commits_at_once: port_e1_nothing_shows_before_the_commit, { after_enqueue: Some("COMMIT; BEGIN") };
+    enqueue_that_survives_a_rollback: port_e1_a_rollback_hides_the_row, { after_enqueue: Some("COMMIT; BEGIN") };
+    enqueue_that_leaves_the_savepoint: port_e1_report_130_a_savepoint_takes_its_rows_along, {
+        after_enqueue: Some("COMMIT; BEGIN")
+    };
+    enqueue_that_takes_a_repeat_for_a_conflict: port_e5_a_repeat_in_one_call_is_one_row, { enqueued: repeat_refused };
+    enqueue_that_compares_the_trace: port_e5_decision_25_the_trace_context_is_no_content, { enqueued: repeat_refused };
     enqueue_that_rolls_back: port_e1_a_commit_shows_the_row, { after_enqueue: Some("ROLLBACK; BEGIN") };
     enqueue_that_answers_in_reverse: port_e2_report_008_answers_come_in_the_order_of_the_events, { enqueued: reversed };
     enqueue_that_forgets_the_last_event: port_e3_report_005_a_thousand_of_one_key_keep_the_order_of_the_calls, {
@@ -115,6 +121,21 @@ mutants! {
     };
     read_that_rounds_bodies_to_text: report_067_report_069_bodies_come_back_byte_for_byte, { page: lossy };
     read_that_takes_empty_for_null: report_076_null_and_empty_are_two_things, { page: empty_is_null };
+    read_that_brings_dead_letters: port_l1_only_committed_rows_that_are_undelivered, {
+        after: |call| (call == Call::Settle).then_some("UPDATE \"$t\" SET status = 'failed' WHERE status = 'invalid'")
+    };
+    read_without_headers: port_l1_every_field_comes_back_as_it_was_written, {
+        page: |_, mut page| { page.rows.iter_mut().for_each(|row| row.headers.clear()); page }
+    };
+    read_by_another_clock: port_l_the_clock_is_the_databases_and_goes_on, {
+        page: |_, page| Page { now: Timestamp::from_micros(page.now.micros() - 3_600_000_000), ..page }
+    };
+    read_that_trims_texts: report_067_texts_come_back_character_by_character, {
+        page: |_, mut page| {
+            page.rows.iter_mut().for_each(|row| row.key = row.key.as_ref().map(|key| key.trim().to_owned()));
+            page
+        }
+    };
     read_that_hides_defects: port_l1_headers_that_are_no_map_of_strings_are_a_defect, {
         page: |_, mut page| { page.rows.iter_mut().for_each(|row| row.defect = None); page }
     };
@@ -135,6 +156,18 @@ mutants! {
     };
     mark_that_always_keeps: port_m_without_retention_marked_rows_are_deleted, {
         retention: |_| Duration::from_secs(60)
+    };
+    mark_that_counts_what_it_was_given: port_m1_unknown_and_repeated_ids_are_harmless, {
+        marked: |marked| Marked { changed: marked.changed + 1, ..marked }
+    };
+    mark_that_frees_the_highest_seq: port_m_without_retention_no_seq_is_used_again, {
+        after: |call| (call == Call::Mark).then_some("DELETE FROM \"$t\"")
+    };
+    settle_that_forgets_progress: port_s_progress_leaves_the_status, {
+        after: |call| (call == Call::Settle).then_some("UPDATE \"$t\" SET outstanding = NULL")
+    };
+    settle_that_cuts_texts: port_s_texts_come_back_as_they_are, {
+        after: |call| (call == Call::Settle).then_some("UPDATE \"$t\" SET last_error = substr(last_error, 1, 80)")
     };
     settle_that_overwrites_published: port_s1_a_published_row_is_stale_and_not_changed, {
         after: |call| (call == Call::Settle).then_some("UPDATE \"$t\" SET status = 'failed' WHERE status = 'published'")
@@ -265,6 +298,9 @@ mutants_of_postgres! {
     relay_that_sleeps_past_a_writer_under_way: port_w2_a_writer_under_way_is_not_slept_through, {
         armed: |_| Armed::Yes
     };
+    mark_that_names_no_transaction: port_m_the_transaction_that_marks_ends_with_it, {
+        marked: |marked| Marked { transaction: None, ..marked }
+    };
     lane_by_another_rule: decision_06_the_lane_of_a_key_is_the_same_in_both_forms, {
         page: |_, mut page| { page.rows.iter_mut().for_each(|row| row.lane = Lane::of_id(row.id)); page }
     };
@@ -279,6 +315,14 @@ fn reversed(_: &[Event], written: Written) -> Written {
 
 fn all_new(_: &[Event], written: Written) -> Written {
     written.map(|rows| rows.into_iter().map(|row| Enqueued { existing: false, ..row }).collect())
+}
+
+fn repeat_refused(_: &[Event], written: Written) -> Written {
+    let rows = written?;
+    match rows.iter().position(|row| row.existing) {
+        Some(index) => Err(EnqueueError::Conflict { index, id: rows[index].id }),
+        None => Ok(rows),
+    }
 }
 
 fn conflict_swallowed(events: &[Event], written: Written) -> Written {

@@ -30,6 +30,8 @@ use posthaste_core::{
 pub use remote::{RemoteTx, TxCommand, remote_tx};
 pub use scene::Scene;
 
+use scene::Places;
+
 use super::case::{self, Case, Gap, Need, Planned, Verdict};
 
 /// What a store's test supplies.
@@ -189,8 +191,12 @@ fn plan(harness: &Arc<dyn StoreHarness>, case: Case<Scene>) -> Planned {
 
 /// Runs a case, and tears down what it used however it ended.
 async fn play(harness: Arc<dyn StoreHarness>, case: Case<Scene>) -> Verdict {
-    let scene = Scene::set(harness).await;
-    let verdict = case::verdict((case.run)(&scene)).await;
-    let cleaned = case::verdict(scene.strike()).await;
+    let places = Places::default();
+    let told = async {
+        let scene = Scene::set(harness, places.clone()).await;
+        (case.run)(&scene).await;
+    };
+    let verdict = case::verdict(told).await;
+    let cleaned = case::verdict(places.teardown()).await;
     verdict.and(cleaned.map_err(|error| format!("teardown: {error}")))
 }

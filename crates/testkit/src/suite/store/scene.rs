@@ -25,50 +25,52 @@ pub struct Scene {
     /// Its name.
     pub outbox: OutboxName,
     harness: Arc<dyn StoreHarness>,
-    places: Arc<Mutex<Vec<Arc<dyn Place>>>>,
+    places: Places,
+}
+
+/// Every place that a case has used.
+#[derive(Clone, Default)]
+pub(super) struct Places(Arc<Mutex<Vec<Arc<dyn Place>>>>);
+
+impl Places {
+    fn add(&self, place: &Arc<dyn Place>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(place));
+    }
+
+    /// Tears down all, and checks that nothing is left.
+    pub(super) async fn teardown(self) {
+        let places = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for place in places {
+            place.teardown().await;
+            assert_eq!(place.leftovers().await, Vec::<String>::new(), "left behind");
+        }
+    }
 }
 
 impl Scene {
-    pub(super) async fn set(harness: Arc<dyn StoreHarness>) -> Scene {
-        let places = Arc::default();
+    pub(super) async fn set(harness: Arc<dyn StoreHarness>, places: Places) -> Scene {
         Scene::build(harness, places, random_name("suite"), true).await
     }
 
     /// A second scene, of another outbox in the same kind of place; torn down with this one.
     pub(super) async fn another(&self, outbox: OutboxName) -> Scene {
-        Scene::build(Arc::clone(&self.harness), Arc::clone(&self.places), outbox, true).await
+        Scene::build(Arc::clone(&self.harness), self.places.clone(), outbox, true).await
     }
 
     /// The same without a schema.
     pub(super) async fn bare(&self) -> Scene {
-        let (harness, places) = (Arc::clone(&self.harness), Arc::clone(&self.places));
+        let (harness, places) = (Arc::clone(&self.harness), self.places.clone());
         Scene::build(harness, places, random_name("bare"), false).await
     }
 
-    async fn build(
-        harness: Arc<dyn StoreHarness>,
-        places: Arc<Mutex<Vec<Arc<dyn Place>>>>,
-        outbox: OutboxName,
-        migrated: bool,
-    ) -> Scene {
+    async fn build(harness: Arc<dyn StoreHarness>, places: Places, outbox: OutboxName, migrated: bool) -> Scene {
         let place = harness.place(outbox.clone()).await;
-        places.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&place));
+        places.add(&place);
         let store = place.open(RETENTION);
         if migrated {
             store.migrate().await.expect("migrate");
         }
         Scene { store, place, outbox, harness, places }
-    }
-
-    /// Tears down all places, and checks that nothing is left.
-    pub(super) async fn strike(self) {
-        drop(self.store);
-        drop(self.place);
-        let places = std::mem::take(&mut *self.places.lock().unwrap_or_else(PoisonError::into_inner));
-        for place in places {
-            place.teardown().await;
-            assert_eq!(place.leftovers().await, Vec::<String>::new(), "left behind");
-        }
     }
 
     pub(super) fn facts(&self) -> super::Facts {
