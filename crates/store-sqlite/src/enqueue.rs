@@ -66,11 +66,19 @@ impl Outbox {
     ///
     /// # Errors
     /// An event that breaks a rule, before anything is written; an id that is taken by another
-    /// event; what SQLite says. The transaction stays usable unless SQLite has ended it; what was
-    /// written for earlier events of the call stands in it.
+    /// event; what SQLite says. The call has written nothing then, and the transaction stays usable
+    /// unless SQLite has ended it.
     pub fn enqueue(&self, transaction: &mut Transaction<'_>, events: &[Event]) -> Result<Receipt, EnqueueError> {
         self.check(events)?;
-        insert(transaction, &self.statements, events).map(Receipt::new)
+        if events.len() < 2 {
+            return insert(transaction, &self.statements, events).map(Receipt::new);
+        }
+        // Rolled back when dropped: a call that is refused half way leaves nothing behind.
+        let refused = |error| EnqueueError::Store(explain(error, &self.statements.doing));
+        let savepoint = transaction.savepoint().map_err(refused)?;
+        let rows = insert(&savepoint, &self.statements, events)?;
+        savepoint.commit().map_err(refused)?;
+        Ok(Receipt::new(rows))
     }
 
     /// Runs `work` in a transaction of its own, commits, and wakes the relay of this process.

@@ -29,6 +29,23 @@ impl Outbox {
         events: &[Event],
     ) -> Result<Receipt, EnqueueError> {
         self.check(events)?;
+        if events.len() < 2 {
+            return self.insert_all(transaction, events).await.map(Receipt::new);
+        }
+        // Spelt out: sqlx's own nested `begin` is not safe to drop half way.
+        let refused = |error| EnqueueError::Store(explain_sqlx(error, &self.statements.doing));
+        sqlx::query("SAVEPOINT posthaste").execute(&mut **transaction).await.map_err(refused)?;
+        let rows = self.insert_all(transaction, events).await;
+        let end = if rows.is_ok() { "RELEASE posthaste" } else { "ROLLBACK TO posthaste; RELEASE posthaste" };
+        sqlx::raw_sql(end).execute(&mut **transaction).await.map_err(refused)?;
+        rows.map(Receipt::new)
+    }
+
+    async fn insert_all(
+        &self,
+        transaction: &mut Transaction<'_, Sqlite>,
+        events: &[Event],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
         let refused = |error| EnqueueError::Store(explain_sqlx(error, &self.statements.doing));
         let mut rows = Vec::with_capacity(events.len());
         for (index, event) in events.iter().enumerate() {
@@ -39,7 +56,7 @@ impl Outbox {
             }
             rows.push(Enqueued { id, lane: LANE, existing });
         }
-        Ok(Receipt::new(rows))
+        Ok(rows)
     }
 }
 

@@ -13,7 +13,8 @@ use crate::{Error, Event, EventError, Lane, LaneSet, RowId};
 /// - E3 In a key: the order of the calls inside a transaction; if B began after A committed, A precedes B.
 /// - E4 A row that commits late is never skipped by a relay.
 /// - E5 An id that is present with equal content is a no-op that says `existing`; with other
-///   content it is [`EnqueueError::Conflict`]. The transaction stays usable either way.
+///   content it is [`EnqueueError::Conflict`]. A call that fails has written nothing of its events,
+///   and the transaction stays usable either way.
 /// - E6 Never commits, never opens a connection (the form in the caller's transaction).
 #[async_trait]
 pub trait Produce: Send + Sync {
