@@ -22,6 +22,7 @@ or failures, 2 wrong usage or configuration, 3 a service is unreachable.
 
 Examples:
   posthaste enqueue --store sqlite:app.db --type order.placed --key 42 --body '{\"total\":10}'
+  posthaste relay --store sqlite:app.db --to stdout: --until-empty
   posthaste status --store sqlite:app.db
   posthaste explain 0190163d-8694-739b-aea5-966c26f8ad91 --store sqlite:app.db
 
@@ -62,6 +63,7 @@ pub enum Command {
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(Operate),
     Prune(Prune),
+    Relay(Box<Relay>),
 }
 
 /// Where an outbox is.
@@ -287,6 +289,57 @@ pub struct Prune {
     /// {"matched","changed"} as one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Deliver: read the rows of outboxes, publish them, mark them; until it is stopped
+#[derive(Args)]
+#[command(after_help = "\
+One relay at a time pumps an outbox; a second one waits and takes over at once when
+the first ends. A database or broker that is down delays events and loses none.
+SIGTERM and Ctrl-C stop it in an orderly way: what is in flight gets 10 s, and what
+was confirmed is marked. A second signal ends it at once.
+
+Targets: stdout:  file:PATH  sqlite:FILE  amqp(s)://HOST/VHOST?exchange=E&routing_key=T
+  http(s)://HOST/PATH. {type}, {key} and {tenant} may stand in routing key and path.
+
+With --until-empty it ends with 0 once nothing is left to deliver, with 1 if rows
+became invalid or only rows that no route takes are left, and with 3 on --timeout.
+
+Examples:
+  posthaste relay --store sqlite:app.db --to stdout:
+  posthaste relay --store postgres://app@localhost/shop --to 'amqp://localhost/%2f?exchange=orders' --http 127.0.0.1:9100
+  posthaste relay --config posthaste.yaml
+  posthaste relay --store sqlite:app.db --to file:out.ndjson --until-empty")]
+pub struct Relay {
+    #[command(flatten)]
+    pub at: Several,
+    /// The target of all events, instead of the routes in --config
+    #[arg(long, value_name = "URL")]
+    pub to: Option<String>,
+    /// End once nothing is left to deliver
+    #[arg(long, conflicts_with = "once")]
+    pub until_empty: bool,
+    /// Read everything once, deliver what can be delivered, and end
+    #[arg(long)]
+    pub once: bool,
+    /// With --until-empty or --once: give up after this long, with 3
+    #[arg(long, value_name = "DURATION", value_parser = delay)]
+    pub timeout: Option<Duration>,
+    /// Serve /metrics, /health/live, /health/ready, /status and a page, such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<std::net::SocketAddr>,
+    /// The name that operators see; made up without it
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Private addresses that a webhook of --to may reach, such as 127.0.0.0/8; may be repeated
+    #[arg(long, value_name = "CIDR", requires = "to")]
+    pub allow_net: Vec<String>,
+    /// The environment variable with the secret that signs the webhooks of --to
+    #[arg(long, value_name = "VAR", requires = "to")]
+    pub secret_env: Option<String>,
+    /// What to log, such as info or posthaste_relay=debug [env: RUST_LOG]
+    #[arg(long, value_name = "FILTER")]
+    pub log: Option<String>,
 }
 
 fn delay(text: &str) -> Result<Duration, String> {

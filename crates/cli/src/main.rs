@@ -5,12 +5,15 @@ mod commands;
 mod config;
 mod exit;
 mod explain;
+mod http;
+mod logs;
 mod ndjson;
 mod output;
 mod registry;
 #[cfg(test)]
 mod sample;
 mod setup;
+mod wiring;
 
 use std::process::ExitCode;
 

@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use posthaste_core::{
     OutboxName,
     event::Limits,
-    options::{ConfigError, nearest},
-    port::Store,
+    options::{ConfigError, Options, nearest},
+    port::{Store, Target},
     redact::redact_url,
 };
 use posthaste_store_postgres::PostgresStore;
 use posthaste_store_sqlite::SqliteStore;
 
+const TARGETS: [&str; 7] = ["stdout", "file", "sqlite", "amqp", "amqps", "http", "https"];
 const STORES: [&str; 3] = ["sqlite", "postgres", "postgresql"];
 
 /// What every store is told.
@@ -41,6 +42,33 @@ pub fn store(url: &str, name: &OutboxName, settings: StoreSettings) -> Result<Ar
         other => Err(unknown(url, other)),
     }
 }
+
+/// The target at `url`. Connects to nothing.
+///
+/// # Errors
+/// What is wrong with the URL or an option, without secrets.
+pub fn target(url: &str, options: Options) -> Result<Target, ConfigError> {
+    match scheme(url) {
+        "stdout" | "file" | "sqlite" => posthaste_transport_local::parse(url, options),
+        "amqp" | "amqps" => posthaste_transport_amqp::parse(url, options),
+        "http" | "https" => posthaste_transport_http::parse(url, options),
+        other => {
+            let meant = nearest(other, &TARGETS).filter(|_| !other.is_empty());
+            let meant = meant.map(|known| format!("; did you mean {known}:?")).unwrap_or_else(|| ";".to_owned());
+            let forms = "stdout:, file:PATH, sqlite:FILE, amqp://HOST/VHOST, or https://HOST/PATH";
+            let detail = format!("no target has this scheme{meant} write {forms}");
+            Err(ConfigError::Url { url: redact_url(url), detail })
+        }
+    }
+}
+
+/// Whether the messages of the target at `url` are signed, where its kind can sign.
+pub fn is_signed(url: &str, options: &Options) -> bool {
+    !matches!(scheme(url), "http" | "https") || posthaste_transport_http::is_signed(options)
+}
+
+/// What a target answers once nobody reads the standard output any more.
+pub const STDOUT_CLOSED: &str = posthaste_transport_local::STDOUT_CLOSED;
 
 /// Whether an absent or empty database of this kind is made ready by its first use.
 pub fn is_made_by_first_use(url: &str) -> bool {

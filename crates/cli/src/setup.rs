@@ -78,6 +78,11 @@ impl Setup {
         }
     }
 
+    /// Whether the first use of an empty database makes the schema.
+    pub fn makes_schema(&self) -> bool {
+        registry::is_made_by_first_use(&self.url)
+    }
+
     /// The outbox that `at` means, with its schema in place.
     pub async fn open_single(&self, at: &Single, if_empty: IfEmpty) -> Result<Arc<dyn Store>, Fault> {
         self.open(&self.single(at)?, if_empty).await

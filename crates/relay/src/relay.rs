@@ -340,6 +340,12 @@ impl RelayHandle {
         Some(Arc::clone(&part.waker) as _)
     }
 
+    /// Whether every pump still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.parts.iter().all(|part| part.progress.has_changed().is_ok())
+    }
+
     /// How it is doing now.
     #[must_use]
     pub fn health(&self) -> Health {

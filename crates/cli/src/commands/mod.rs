@@ -6,6 +6,7 @@ mod list;
 mod migrate;
 mod operate;
 mod prune;
+mod relay;
 mod show;
 mod status;
 mod stream;
@@ -29,6 +30,7 @@ pub async fn run(command: Command) -> Result<Done, Fault> {
         Command::Retry(args) => operate::run(operate::Action::Retry, &args, &mut out).await,
         Command::Discard(args) => operate::run(operate::Action::Discard, &args, &mut out).await,
         Command::Prune(args) => prune::run(&args, &mut out).await,
+        Command::Relay(args) => relay::run(&args).await,
     }?;
     out.flush()?;
     Ok(done)

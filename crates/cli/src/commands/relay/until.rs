@@ -1,0 +1,150 @@
+//! When a relay ends of itself: nothing left, everything read once, or out of time.
+
+use std::{collections::BTreeMap, future::pending, io::IsTerminal as _};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use posthaste_core::port::OutboxStatus;
+use posthaste_relay::{Progress, RelayHandle};
+use tokio::{sync::watch, time::Instant};
+
+use super::{LINE_EVERY, Source};
+use crate::{
+    args::Relay as Arguments,
+    exit::{Done, Fault, say},
+};
+
+/// How a relay ended.
+pub enum Ended {
+    /// By a signal.
+    Stopped,
+    /// Nobody reads its standard output.
+    Closed,
+    /// Everything was read once.
+    Once,
+    /// Nothing is left to deliver, but for rows of these types, which no route takes.
+    Empty {
+        /// How many rows became `invalid` meanwhile.
+        invalid: u64,
+        /// Types left alone, with their counts.
+        deferred: BTreeMap<String, u64>,
+    },
+    /// It took too long; what it waited for.
+    TimedOut(Vec<String>),
+}
+
+/// Waits until the relay may end of itself; for ever if it may not.
+pub async fn wait(args: &Arguments, handle: &RelayHandle, sources: &[Source]) -> Ended {
+    if args.until_empty {
+        let line = args.at.place.store.is_some() && std::io::stderr().is_terminal();
+        tokio::select! {
+            ended = empty(handle, sources) => return ended,
+            () = show(handle, sources, line) => {}
+        }
+    }
+    if args.once {
+        for (_, mut progress) in handle.progress() {
+            let _ = progress.wait_for(|progress| progress.passes > 0 && progress.idle).await;
+        }
+        return Ended::Once;
+    }
+    pending().await
+}
+
+/// The counts of one outbox, asked for until the database answers.
+async fn status(source: &Source) -> OutboxStatus {
+    loop {
+        if let Ok(status) = source.1.status().await {
+            return status;
+        }
+        tokio::time::sleep(LINE_EVERY).await;
+    }
+}
+
+async fn empty(handle: &RelayHandle, sources: &[Source]) -> Ended {
+    let mut before = 0;
+    for source in sources {
+        before += status(source).await.invalid;
+    }
+    let (mut after, mut deferred) = (0, BTreeMap::new());
+    for (source, (_, mut progress)) in sources.iter().zip(handle.progress()) {
+        let (invalid, left) = outbox_empty(source, &mut progress).await;
+        after += invalid;
+        deferred.extend(left);
+    }
+    Ended::Empty { invalid: after.saturating_sub(before), deferred }
+}
+
+/// Waits until one outbox has nothing left but deferred rows. Answers its dead letters and those.
+async fn outbox_empty(source: &Source, progress: &mut watch::Receiver<Progress>) -> (u64, BTreeMap<String, u64>) {
+    loop {
+        // Only a full pass that began after the last look shows everything there is.
+        let at_rest =
+            |now: &Progress| now.passes > 0 && now.owns_lanes && now.idle && now.held == 0 && now.paused.is_empty();
+        let Ok(rest) = progress.wait_for(at_rest).await.map(|rest| rest.clone()) else { return pending().await };
+        let status = status(source).await;
+        let left = status.pending + status.processing + status.failed;
+        if left == rest.deferred.values().sum::<u64>() {
+            return (status.invalid, rest.deferred);
+        }
+        if progress.changed().await.is_err() {
+            return pending().await;
+        }
+    }
+}
+
+/// Shows how far it is, on a terminal.
+async fn show(handle: &RelayHandle, sources: &[Source], terminal: bool) {
+    if !terminal {
+        return pending().await;
+    }
+    let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let line = ProgressBar::new_spinner().with_style(style);
+    loop {
+        tokio::time::sleep(LINE_EVERY).await;
+        let (mut left, mut published) = (0, 0);
+        for (_, store) in sources {
+            let status = store.status().await.unwrap_or_default();
+            left += status.pending + status.processing + status.failed;
+            published += status.published;
+        }
+        let waits = handle.health().reasons().first().map(|why| format!(" ({why})")).unwrap_or_default();
+        line.set_message(format!("{left} left, {published} published{waits}"));
+        line.tick();
+    }
+}
+
+/// Ends at the deadline, if there is one.
+pub async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+/// The fault of a relay that ran out of time.
+pub fn gave_up(reasons: &[String]) -> Fault {
+    let why = if reasons.is_empty() { "rows are still waiting".to_owned() } else { reasons.join("; ") };
+    Fault::Failed {
+        code: 3,
+        error: format!("gave up at --timeout: {why}"),
+        hint: Some("nothing is lost; the rows stay pending. `posthaste status` and `explain ID` say more".to_owned()),
+    }
+}
+
+/// What the command answers.
+pub fn conclude(ended: Ended) -> Result<Done, Fault> {
+    match ended {
+        Ended::Stopped | Ended::Once => Ok(Done::Clean),
+        Ended::Closed => Err(Fault::ClosedPipe),
+        Ended::TimedOut(reasons) => Err(gave_up(&reasons)),
+        Ended::Empty { invalid, deferred } => {
+            if invalid > 0 {
+                say(&format!("{invalid} rows became invalid: see `posthaste list --status invalid`"));
+            }
+            for (event_type, count) in &deferred {
+                say(&format!("{count} rows of type {event_type:?} are left: no route of this relay takes them"));
+            }
+            Ok(if invalid > 0 || !deferred.is_empty() { Done::WithFindings } else { Done::Clean })
+        }
+    }
+}

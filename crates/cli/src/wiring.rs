@@ -1,0 +1,144 @@
+//! From the configuration to routes and targets: everything is checked, nothing connects.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use posthaste_core::{
+    AddressTemplate, Backoff, OutboxName, RouteKey,
+    options::{ConfigError, Options, nearest},
+    port::Target,
+};
+use posthaste_relay::{
+    RetryPolicy, Settings,
+    route::{Route, Routes, TargetKey, TypePattern, condition, payload},
+};
+
+use crate::{
+    config::{Config, RouteConfig},
+    exit::Fault,
+    registry,
+};
+
+/// Targets, and the routes to them.
+pub struct Wiring {
+    /// The targets by name.
+    pub targets: BTreeMap<TargetKey, Target>,
+    /// What the operator should know before it starts.
+    pub warnings: Vec<String>,
+    routes: Vec<Route>,
+    discards: Vec<TypePattern>,
+    max_body: u64,
+}
+
+impl Wiring {
+    /// One route for everything, to the target at `url`.
+    pub fn single(url: &str, options: Options, config: &Config) -> Result<Wiring, Fault> {
+        let mut wiring = Wiring::empty(config);
+        let key = TargetKey::from(RouteKey::single().as_str());
+        wiring.add_target(&key, url, options).map_err(|error| Fault::from(error).context("--to"))?;
+        let address = wiring.targets.get(&key).map(|target| target.address.clone()).unwrap_or_default();
+        let pattern = everything()?;
+        wiring.routes.push(Route { key: RouteKey::single(), pattern, when: None, payload: None, target: key, address });
+        Ok(wiring)
+    }
+
+    /// The targets and routes of the configuration.
+    pub fn of_config(config: &Config) -> Result<Wiring, Fault> {
+        let mut wiring = Wiring::empty(config);
+        for (name, target) in &config.targets {
+            let added = wiring.add_target(&TargetKey::from(name.as_str()), &target.url, target.options.clone());
+            added.map_err(|error| Fault::from(error).context(&format!("targets.{name}")))?;
+        }
+        for (name, route) in &config.routes {
+            wiring.add_route(name, route).map_err(|fault| fault.context(&format!("routes.{name}")))?;
+        }
+        if wiring.routes.is_empty() {
+            return Err(Fault::usage("the configuration has no route").hint("add one under `routes`, or give --to URL"));
+        }
+        Ok(wiring)
+    }
+
+    /// The routes of one outbox; its name is part of the CloudEvents source.
+    pub fn routes_of(&self, outbox: &OutboxName) -> Result<Arc<Routes>, Fault> {
+        let source = format!("/posthaste/{outbox}").into();
+        let routes = Routes::new(self.routes.clone(), self.discards.clone(), source, self.max_body);
+        routes.map(Arc::new).map_err(|error| Fault::usage(error.to_string()))
+    }
+
+    fn empty(config: &Config) -> Wiring {
+        Wiring {
+            targets: BTreeMap::new(),
+            warnings: Vec::new(),
+            routes: Vec::new(),
+            discards: Vec::new(),
+            max_body: config.outbox.max_body,
+        }
+    }
+
+    fn add_target(&mut self, key: &TargetKey, url: &str, options: Options) -> Result<(), ConfigError> {
+        if !registry::is_signed(url, &options) {
+            self.warnings.push(format!("target {key} has no secret: its webhooks are sent unsigned"));
+        }
+        self.targets.insert(key.clone(), registry::target(url, options)?);
+        Ok(())
+    }
+
+    fn add_route(&mut self, name: &str, route: &RouteConfig) -> Result<(), Fault> {
+        let pattern: TypePattern = route.pattern.parse().map_err(|error| Fault::usage(format!("match: {error}")))?;
+        let Some(target) = &route.target else {
+            self.discards.push(pattern);
+            return Ok(());
+        };
+        let key = TargetKey::from(target.as_str());
+        let Some(known) = self.targets.get(&key) else {
+            let names: Vec<&str> = self.targets.keys().map(TargetKey::as_str).collect();
+            let meant = nearest(target, &names).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            return Err(Fault::usage(format!("target {target} does not exist{meant}")));
+        };
+        let when = route.when.as_deref().map(condition).transpose();
+        let when = when.map_err(|error| Fault::usage(format!("when: {error}")))?;
+        let payload = route.payload.as_deref().map(payload).transpose();
+        let payload = payload.map_err(|error| Fault::usage(format!("payload: {error}")))?;
+        let address = address(&known.address, &route.address)?;
+        self.routes.push(Route { key: RouteKey::from(name), pattern, when, payload, target: key, address });
+        Ok(())
+    }
+}
+
+/// The target's address with the parts that the route gives.
+fn address(defaults: &AddressTemplate, given: &BTreeMap<String, String>) -> Result<AddressTemplate, Fault> {
+    let known: Vec<&'static str> = defaults.parts().collect();
+    let mut address = defaults.clone();
+    for (part, text) in given {
+        let Some(name) = known.iter().find(|name| *name == part) else {
+            let meant = nearest(part, &known).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            return Err(Fault::usage(format!("unknown key {part}{meant}")));
+        };
+        address.set(name, text).map_err(|error| Fault::usage(error.to_string()))?;
+    }
+    Ok(address)
+}
+
+fn everything() -> Result<TypePattern, Fault> {
+    "*".parse().map_err(|error| Fault::failure(format!("{error}")))
+}
+
+/// How the relay pumps, as configured.
+pub fn relay_settings(config: &Config) -> Settings {
+    let defaults = Settings::default();
+    Settings {
+        interval: config.outbox.interval,
+        batch: config.outbox.batch,
+        defer: config.outbox.defer,
+        mark_delay: config.outbox.mark_delay,
+        max_body: config.outbox.max_body,
+        publish_timeout: config.publish_timeout,
+        retention: config.outbox.retention,
+        retry: RetryPolicy {
+            max_attempts: config.retry.max_attempts,
+            permanent_attempts: config.retry.permanent_attempts,
+            misrouted_for: config.retry.misrouted_for,
+            backoff: Backoff::ROW,
+        },
+        ..defaults
+    }
+}
