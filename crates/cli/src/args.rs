@@ -26,7 +26,7 @@ Examples:
   posthaste status --store sqlite:app.db
   posthaste explain 0190163d-8694-739b-aea5-966c26f8ad91 --store sqlite:app.db
 
-Begin with `posthaste migrate --help` and `posthaste enqueue --help`.";
+Begin with `posthaste demo`, then `posthaste migrate --help` and `posthaste enqueue --help`.";
 
 const RETRY_EXAMPLES: &str = "\
 Who and why is recorded in the outbox's log; who is $POSTHASTE_OPERATOR, else USER@HOST.
@@ -44,6 +44,8 @@ Examples:
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Show the main job with nothing installed: commit, publish, lose the broker, recover
+    Demo(Demo),
     Migrate(Migrate),
     Enqueue(Box<Enqueue>),
     Status(StatusArgs),
@@ -64,6 +66,14 @@ pub enum Command {
     Discard(Operate),
     Prune(Prune),
     Relay(Box<Relay>),
+}
+
+/// The demo.
+#[derive(Args)]
+pub struct Demo {
+    /// The counts as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Where an outbox is.

@@ -1,5 +1,6 @@
 //! One file a command. Each takes its arguments and ends as [`Done`] or with a [`Fault`].
 
+mod demo;
 mod enqueue;
 mod explain;
 mod list;
@@ -30,6 +31,7 @@ pub async fn run(command: Command) -> Result<Done, Fault> {
         Command::Retry(args) => operate::run(operate::Action::Retry, &args, &mut out).await,
         Command::Discard(args) => operate::run(operate::Action::Discard, &args, &mut out).await,
         Command::Prune(args) => prune::run(&args, &mut out).await,
+        Command::Demo(args) => demo::run(&args, &mut out).await,
         Command::Relay(args) => relay::run(&args).await,
     }?;
     out.flush()?;
