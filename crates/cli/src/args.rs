@@ -57,7 +57,7 @@ pub enum Command {
     Show(One),
     /// Say why a row has not been delivered yet, and what would change that
     #[command(after_help = "Example:\n  posthaste explain 0190163d-8694-739b-aea5-966c26f8ad91 --store sqlite:app.db")]
-    Explain(One),
+    Explain(Explain),
     /// Make rows due now with no attempts counted; dead letters are delivered again
     #[command(after_help = RETRY_EXAMPLES)]
     Retry(Operate),
@@ -66,6 +66,7 @@ pub enum Command {
     Discard(Operate),
     Prune(Prune),
     Relay(Box<Relay>),
+    Doctor(Doctor),
 }
 
 /// The demo.
@@ -254,6 +255,16 @@ pub struct One {
     pub json: bool,
 }
 
+/// A row to explain.
+#[derive(Args)]
+pub struct Explain {
+    #[command(flatten)]
+    pub one: One,
+    /// The --http address of a relay, to ask it which targets it has paused; such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDR")]
+    pub relay: Option<std::net::SocketAddr>,
+}
+
 /// Rows to change.
 #[derive(Args)]
 pub struct Operate {
@@ -297,6 +308,26 @@ pub struct Prune {
     #[arg(long)]
     pub dry_run: bool,
     /// {"matched","changed"} as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Connect to everything, and say what is wrong and what to do
+#[derive(Args)]
+#[command(after_help = "\
+Exit codes: 0 all is well, 1 there are warnings, 2 something must be changed, 3 a
+service can't be reached.
+
+Examples:
+  posthaste doctor --config posthaste.yaml
+  posthaste doctor --store postgres://app@localhost/shop --to 'amqp://localhost/%2f'")]
+pub struct Doctor {
+    #[command(flatten)]
+    pub at: Several,
+    /// A target to try, instead of those in --config
+    #[arg(long, value_name = "URL")]
+    pub to: Option<String>,
+    /// One JSON object a line for each finding
     #[arg(long)]
     pub json: bool,
 }

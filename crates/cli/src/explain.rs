@@ -216,7 +216,7 @@ fn due(facts: &Facts<'_>) -> Answer {
     }
     let name = facts.relay.map_or_else(|| facts.relays[0].name.as_str(), |relay| relay.name.as_str());
     let detail = format!("it is due, and relay {name} has it or reads it within its interval");
-    (Reason::InFlight, detail, Some("ask the relay if it stays so: `--relay http://HOST:PORT`".to_owned()))
+    (Reason::InFlight, detail, Some("ask the relay if it stays so: `--relay HOST:PORT`".to_owned()))
 }
 
 fn unowned(facts: &Facts<'_>) -> Option<Answer> {

@@ -94,7 +94,8 @@ impl Setup {
         if named.is_empty() { vec![OutboxName::unnamed()] } else { named.clone() }
     }
 
-    fn single(&self, at: &Single) -> Result<OutboxName, Fault> {
+    /// The name of the outbox that `at` means.
+    pub fn single(&self, at: &Single) -> Result<OutboxName, Fault> {
         match (&at.outbox, self.config.outboxes.as_slice()) {
             (Some(name), _) => Ok(name.clone()),
             (None, []) => Ok(OutboxName::unnamed()),

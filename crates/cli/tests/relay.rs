@@ -338,6 +338,28 @@ fn decision_36_metrics_and_health_say_how_it_is() {
 }
 
 #[test]
+fn explain_names_the_paused_target_that_a_relay_knows_of() {
+    let outbox = Outbox::sqlite();
+    enqueue(&outbox, &lines(1));
+    let mut command = relay(&outbox, &["--to", "amqp://127.0.0.1:1/", "--http", "127.0.0.1:0"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut err = std::io::BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut err, &mut line).expect("the address is said");
+    let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+    let drain = std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
+    until("the target is paused", || get(&address, "/health/ready").1.contains("paused").then_some(()));
+    let id = posthaste(&["list", "--store", &outbox.url, "--outbox", &outbox.name, "--json"]).json().remove(0);
+    let id = id["id"].as_str().expect("an id");
+    let args = ["explain", id, "--store", &outbox.url, "--outbox", &outbox.name, "--json", "--relay", &address];
+    let why = posthaste(&args).ended(0).json().remove(0);
+    assert_eq!(why["reason"], "target_paused");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    drain.join().expect("drained").expect("read");
+}
+
+#[test]
 fn the_demo_loses_nothing_and_repeats_nothing() {
     let counts = posthaste(&["demo", "--json"]).ended(0).json().remove(0);
     assert_eq!((&counts["committed"], &counts["delivered"]), (&Value::from(60), &Value::from(60)));

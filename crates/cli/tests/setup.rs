@@ -219,3 +219,16 @@ fn a_watched_status_ends_quietly_when_interrupted() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!((ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()), (Some(0), ""));
 }
+
+#[test]
+fn doctor_names_what_is_wrong_and_what_to_do() {
+    let outbox = Outbox::sqlite();
+    let at = ["--store", &outbox.url, "--outbox", &outbox.name];
+    let missing = posthaste(&[&["doctor"], &at[..]].concat()).ended(2);
+    assert!(missing.out.contains("posthaste migrate"), "{}", missing.out);
+    posthaste(&[&["migrate"], &at[..]].concat()).ended(0);
+    let lonely = posthaste(&[&["doctor", "--json"], &at[..]].concat()).ended(1).json();
+    assert!(lonely.iter().any(|finding| finding["level"] == "warn" && finding["detail"] == "no relay pumps it"));
+    let down = posthaste(&[&["doctor", "--to", "amqp://guest:s3cret@127.0.0.1:1/"], &at[..]].concat()).ended(3);
+    assert!(down.out.contains("FAIL  target default") && !down.out.contains("s3cret"), "{}", down.out);
+}

@@ -1,6 +1,7 @@
 //! One file a command. Each takes its arguments and ends as [`Done`] or with a [`Fault`].
 
 mod demo;
+mod doctor;
 mod enqueue;
 mod explain;
 mod list;
@@ -32,6 +33,7 @@ pub async fn run(command: Command) -> Result<Done, Fault> {
         Command::Discard(args) => operate::run(operate::Action::Discard, &args, &mut out).await,
         Command::Prune(args) => prune::run(&args, &mut out).await,
         Command::Demo(args) => demo::run(&args, &mut out).await,
+        Command::Doctor(args) => doctor::run(&args, &mut out).await,
         Command::Relay(args) => relay::run(&args).await,
     }?;
     out.flush()?;

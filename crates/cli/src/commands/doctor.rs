@@ -1,0 +1,172 @@
+//! `doctor`: connects to everything, and says what is wrong and what to do.
+
+use std::time::Duration;
+
+use posthaste_core::{
+    ErrorKind, OutboxName,
+    options::Options,
+    port::{SchemaState, Store, Target},
+};
+use serde::Serialize;
+
+use crate::{
+    args::Doctor,
+    config::duration::show,
+    exit::{Done, Fault},
+    output::{Out, printable},
+    setup::{Setup, called},
+    wiring::Wiring,
+};
+
+/// Longest wait for a target.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    Ok,
+    Warn,
+    Fail,
+    Unreachable,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    what: String,
+    detail: String,
+    fix: Option<String>,
+}
+
+fn finding(level: Level, what: &str, detail: impl Into<String>, fix: Option<&str>) -> Finding {
+    Finding { level, what: what.to_owned(), detail: detail.into(), fix: fix.map(str::to_owned) }
+}
+
+pub async fn run(args: &Doctor, out: &mut Out) -> Result<Done, Fault> {
+    let setup = Setup::read(&args.at.place)?;
+    let wiring = wiring(args, &setup)?;
+    let mut findings = Vec::new();
+    for name in setup.several(&args.at) {
+        let store = setup.store(&name)?;
+        findings.extend(outbox(&name, store.as_ref()).await);
+    }
+    let retention = show(setup.config.outbox.retention);
+    let detail = format!("published rows are kept {retention}: for that long an id of your own is recognised again");
+    findings.push(finding(Level::Ok, "retention", detail, None));
+    if let Some(wiring) = wiring {
+        let unsigned = |warning: &String| finding(Level::Warn, "webhook", warning, Some("set `secret:` in the target"));
+        findings.extend(wiring.warnings.iter().map(unsigned));
+        for (key, target) in &wiring.targets {
+            findings.push(probe(key.as_str(), target).await);
+        }
+    }
+    write(&findings, args.json, out)?;
+    conclude(&findings)
+}
+
+fn wiring(args: &Doctor, setup: &Setup) -> Result<Option<Wiring>, Fault> {
+    match &args.to {
+        Some(url) => Wiring::single(url, Options::default(), &setup.config).map(Some),
+        None if setup.config.routes.is_empty() && setup.config.targets.is_empty() => Ok(None),
+        None => Wiring::of_config(&setup.config).map(Some),
+    }
+}
+
+async fn outbox(name: &OutboxName, store: &dyn Store) -> Vec<Finding> {
+    let what = called(name);
+    let migrate = Some("run `posthaste migrate` with the same --store and --outbox");
+    let state = match store.schema().await {
+        Ok(SchemaState::Current) => finding(Level::Ok, &what, "the schema is current", None),
+        Ok(SchemaState::EmptyDatabase | SchemaState::Missing) => {
+            return vec![finding(Level::Fail, &what, "there is no schema", migrate)];
+        }
+        Ok(SchemaState::Older(version)) => {
+            return vec![finding(
+                Level::Fail,
+                &what,
+                format!("the schema has version {version}, an older one"),
+                migrate,
+            )];
+        }
+        Ok(SchemaState::Newer(version)) => {
+            let detail = format!("the schema has version {version}, which this build does not know");
+            return vec![finding(Level::Fail, &what, detail, Some("use a posthaste at least as new"))];
+        }
+        Err(error) => return vec![failed(&what, &error)],
+    };
+    let mut findings = vec![state];
+    match store.status().await {
+        Ok(status) => {
+            let relay = match status.relays.first() {
+                Some(relay) => finding(Level::Ok, &what, format!("relay {} pumps it", relay.name), None),
+                None => {
+                    let fix = Some("start `posthaste relay`, or a service that embeds one");
+                    finding(Level::Warn, &what, "no relay pumps it", fix)
+                }
+            };
+            findings.push(relay);
+            if status.invalid > 0 {
+                let detail = format!("{} rows are invalid", status.invalid);
+                let fix = "see `posthaste list --status invalid`; then `retry` or `discard`";
+                findings.push(finding(Level::Warn, &what, detail, Some(fix)));
+            }
+            if !status.deferred_types.is_empty() {
+                let detail = format!("no route of the relay takes: {}", status.deferred_types.join(", "));
+                findings.push(finding(Level::Warn, &what, detail, Some("add a route, or `otherwise: discard`")));
+            }
+        }
+        Err(error) => findings.push(failed(&what, &error)),
+    }
+    findings
+}
+
+fn failed(what: &str, error: &posthaste_core::Error) -> Finding {
+    let level = if error.kind() == ErrorKind::Unavailable { Level::Unreachable } else { Level::Fail };
+    finding(level, what, error.to_string(), error.what_to_do())
+}
+
+async fn probe(key: &str, target: &Target) -> Finding {
+    let what = format!("target {key}");
+    let answer = tokio::time::timeout(PATIENCE * 2, target.transport.probe(PATIENCE)).await;
+    let finding = match answer {
+        Ok(Ok(())) => finding(Level::Ok, &what, format!("{} can be reached", target.label), None),
+        Ok(Err(failure)) => {
+            let fix = Some("events wait in the database meanwhile; nothing is lost");
+            finding(Level::Unreachable, &what, format!("{}: {}", target.label, failure.detail), fix)
+        }
+        Err(_) => finding(Level::Unreachable, &what, format!("{} does not answer", target.label), None),
+    };
+    target.transport.close().await;
+    finding
+}
+
+fn write(findings: &[Finding], json: bool, out: &mut Out) -> Result<(), Fault> {
+    for finding in findings {
+        if json {
+            out.json(finding)?;
+            continue;
+        }
+        let word = match finding.level {
+            Level::Ok => "ok  ",
+            Level::Warn => "warn",
+            Level::Fail | Level::Unreachable => "FAIL",
+        };
+        out.line(&format!("{word}  {}: {}", finding.what, printable(&finding.detail)))?;
+        if let Some(fix) = &finding.fix {
+            out.line(&format!("      {fix}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn conclude(findings: &[Finding]) -> Result<Done, Fault> {
+    match findings.iter().map(|finding| finding.level).max() {
+        Some(Level::Unreachable) => {
+            Err(Fault::Failed { code: 3, error: "a service can't be reached".into(), hint: None })
+        }
+        Some(Level::Fail) => Err(Fault::usage("something is wrong that only you can change")),
+        Some(Level::Warn) => Ok(Done::WithFindings),
+        Some(Level::Ok) | None => Ok(Done::Clean),
+    }
+}
