@@ -2,6 +2,17 @@
 
 mod bench;
 mod delivery;
+mod desk;
+mod misrouted;
+mod network_faults;
 mod order;
+mod own;
+mod queue;
+mod retention;
+mod routes;
+mod sqlite;
 mod store_faults;
+mod store_sessions;
 mod transport_faults;
+mod txn;
+mod witness;
