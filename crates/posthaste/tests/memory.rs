@@ -11,7 +11,7 @@ use lapin::{
 use posthaste::{
     Event, Relay, RouteKey, Settings,
     options::Options,
-    port::{Inspect as _, Operate as _, Produce as _, Schema as _, Store},
+    port::{Inspect as _, Produce as _, Schema as _, Store},
     route::{Route, Routes, TargetKey},
 };
 use posthaste_store_postgres::{PostgresStore, Settings as StoreSettings};
@@ -71,6 +71,7 @@ async fn decision_21_report_148_a_backlog_of_large_bodies_fits_the_memory_promis
     let all = async || store.status().await.is_ok_and(|status| status.published == EVENTS as u64);
     eventually(PATIENCE, "all are published", all).await;
     let peak = peak();
+    println!("peak: {} MiB of {}", peak >> 20, LIMIT >> 20);
     relay.stop().await;
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let queued = channel.queue_declare(name.as_str().into(), passive, FieldTable::default()).await.unwrap();

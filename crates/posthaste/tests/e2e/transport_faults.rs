@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste::{RelayHandle, Settings};
+use posthaste::{RelayHandle, Settings, port::OutboxStatus};
 use posthaste_testkit::service;
 
 use crate::{
@@ -97,9 +97,8 @@ async fn report_044_decision_04_a_blocked_broker_pauses_the_target_and_counts_no
     until_paused(&relay).await;
     let before = bench.queued().await;
     bench.enqueue(&events(2..102)).await;
-    bench.until("they wait", |status| status.pending >= 100).await;
-    let passes = relay.progress()[0].1.borrow().passes;
-    until_health(&relay, "they were read", |health| health.outboxes[0].progress.passes > passes + 1).await;
+    let waited = |status: &OutboxStatus| status.pending >= 100 && status.oldest_pending > Some(Duration::from_secs(3));
+    bench.until("they have waited for a while", waited).await;
     assert!(says(&relay.health(), "target default is paused"));
     assert_eq!((bench.queued().await, bench.attempts().await), (before, 0), "sent to a broker that is blocked");
     assert!(broker.ctl(&["set_vm_memory_high_watermark", "0.4"]).await.status.success());
