@@ -1,5 +1,6 @@
 //! Memory is bounded by configuration, not by what waits.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -71,7 +72,6 @@ async fn decision_21_report_148_a_backlog_of_large_bodies_fits_the_memory_promis
     let all = async || store.status().await.is_ok_and(|status| status.published == EVENTS as u64);
     eventually(PATIENCE, "all are published", all).await;
     let peak = peak();
-    println!("peak: {} MiB of {}", peak >> 20, LIMIT >> 20);
     relay.stop().await;
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let queued = channel.queue_declare(name.as_str().into(), passive, FieldTable::default()).await.unwrap();

@@ -61,9 +61,8 @@ async fn report_035_a_database_that_was_stopped_is_waited_for_quietly() {
     let said = witness::warnings(&bench.outbox).len() - said;
     let most = 10 + 2 * usize::try_from(down.elapsed().as_secs()).unwrap();
     assert!(said <= most, "{said} warnings in {:?}", down.elapsed());
-    let late = keyed(300);
-    eventually(PATIENCE, "the database takes events", async || bench.store.produce(&[late.clone()]).await.is_ok())
-        .await;
+    let late = [keyed(300)];
+    eventually(PATIENCE, "the database takes events", async || bench.store.produce(&late).await.is_ok()).await;
     received.extend(bench.queue.receive_distinct(301 - copies(&received).len()).await);
     bench.until("all are published", |status| status.published >= 301 && status.pending == 0).await;
     assert_in_order(&numbers(&received));
