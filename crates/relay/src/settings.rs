@@ -52,7 +52,7 @@ impl Default for Settings {
 /// Bounds of one pump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Publications in flight.
+    /// Publications in flight to one target.
     pub in_flight: usize,
     /// Rows confirmed and not yet marked, and outcomes not yet recorded.
     pub unmarked: usize,

@@ -108,7 +108,7 @@ impl State {
 
     /// Puts the messages of a row on their way.
     fn begin(&mut self, now: Duration, mut work: Work, messages: Vec<(TargetKey, Message)>) {
-        let (id, place) = (work.row.id, place(&work.row));
+        let (id, place, weight) = (work.row.id, place(&work.row), work.row.weight());
         self.render_failures.remove(&id);
         if messages.is_empty() && work.unknown.is_empty() {
             // Every route's condition was false: done without a message.
@@ -116,17 +116,36 @@ impl State {
         }
         for (target, message) in messages {
             let route = message.route.clone();
-            let state = self.enter(&target, &route, place, work.key.as_ref());
-            if state == PartState::Queued
-                && let Some(target) = self.targets.get_mut(&target)
-            {
-                target.enqueue(PartRef { row: id, route });
+            let state = match self.finds_room(&target, &route, place, weight) {
+                true => self.enter(&target, &route, place, work.key.as_ref()),
+                false => PartState::Passed,
+            };
+            if let Some(target) = self.targets.get_mut(&target).filter(|_| state != PartState::Passed) {
+                target.room.enter(weight);
+                if state == PartState::Queued {
+                    target.enqueue(PartRef { row: id, route });
+                }
             }
             work.parts.push(Part { target, message, state, failures: 0 });
         }
-        self.bytes += work.row.weight();
+        self.bytes += weight;
         self.work.insert(id, work);
         self.conclude(id);
+    }
+
+    /// Whether a slow target has room for one more. If not, the row is passed over for it; what comes
+    /// after it in its lane need not be read a second time either, unless another target waits for that.
+    fn finds_room(&mut self, target: &TargetKey, route: &RouteKey, place: Place, weight: usize) -> bool {
+        if !self.is_usable(target, route)
+            || self.targets.get_mut(target).is_none_or(|target| target.room.admits(weight))
+        {
+            return true;
+        }
+        self.pass_paused(route, place.lane, place.seq);
+        if !self.targets.values().any(|target| target.room.is_catching_up()) {
+            self.cursors.leap(place.lane);
+        }
+        false
     }
 
     fn enter(&mut self, target: &TargetKey, route: &RouteKey, place: Place, key: Option<&Arc<str>>) -> PartState {

@@ -161,6 +161,24 @@ impl State {
         }
     }
 
+    /// Targets that were full and have room again get what was passed over.
+    pub(super) fn relieve(&mut self) {
+        let read_all = self.cursors.is_idle();
+        let mut relieved = Vec::new();
+        for (key, target) in &mut self.targets {
+            if target.room.relieve() {
+                relieved.push(key.clone());
+            } else if read_all {
+                target.room.caught_up();
+            }
+        }
+        for route in relieved.iter().flat_map(|target| self.routes.keys_for_target(target)) {
+            for (lane, seq) in self.passed.remove(&route).unwrap_or_default() {
+                self.cursors.catch_up(lane, seq);
+            }
+        }
+    }
+
     fn read_passed_again(&mut self, route: &RouteKey) {
         for (lane, seq) in self.passed.remove(route).unwrap_or_default() {
             self.cursors.rewind(lane, seq);
@@ -328,7 +346,19 @@ impl State {
         });
         self.bytes = self.bytes.saturating_sub(bytes);
         self.held.forget(lanes);
+        self.count_again();
         self.rebuild_gates();
+    }
+
+    fn count_again(&mut self) {
+        self.targets.values_mut().for_each(|target| target.room.clear());
+        for work in self.work.values() {
+            for part in work.parts.iter().filter(|part| part.state.is_under_way()) {
+                if let Some(target) = self.targets.get_mut(&part.target) {
+                    target.room.enter(work.row.weight());
+                }
+            }
+        }
     }
 
     /// Order must hold between what is still in flight and what is read from now on.

@@ -14,9 +14,14 @@ use super::{
 
 impl State {
     pub(super) fn end(&mut self, part: &PartRef, state: PartState) {
-        if let Some(part) = self.part_mut(part) {
-            part.state = state;
+        let Some(work) = self.work.get_mut(&part.row) else { return };
+        let Some(part) = work.parts.iter_mut().find(|candidate| candidate.message.route == part.route) else { return };
+        if part.state.is_under_way()
+            && let Some(target) = self.targets.get_mut(&part.target)
+        {
+            target.room.leave(work.row.weight());
         }
+        part.state = state;
     }
 
     /// A part is left to be read again later.
@@ -26,9 +31,7 @@ impl State {
 
     /// Records the outcome of a row if all its parts have ended.
     pub(super) fn conclude(&mut self, id: RowId) {
-        let under_way =
-            |part: &Part| matches!(part.state, PartState::Waiting | PartState::Queued | PartState::InFlight);
-        if self.work.get(&id).is_none_or(|work| work.parts.iter().any(under_way)) {
+        if self.work.get(&id).is_none_or(|work| work.parts.iter().any(|part| part.state.is_under_way())) {
             return;
         }
         let Some(work) = self.work.remove(&id) else { return };
@@ -74,8 +77,8 @@ impl State {
         if let Some(gate) = &gate {
             self.leave_gate(gate, at.id);
         }
-        let usable = self.routes.target_of(route).is_some_and(|target| self.is_usable(target, route));
-        if !usable {
+        let takes_more = self.routes.target_of(route).is_some_and(|target| self.takes_more(target, route));
+        if !takes_more {
             return self.pass_paused(route, at.lane, at.seq);
         }
         if gate.is_some_and(|gate| self.gates.pass_if_shut(&gate, at) == Entry::PassedOver) {

@@ -37,6 +37,8 @@ pub(crate) struct Cursors {
 #[derive(Clone, Copy)]
 struct LaneCursor {
     at: Seq,
+    /// Up to here everything was read that nobody but a target that was full still waits for; 0 is nowhere.
+    ahead: Seq,
     cause: Cause,
     /// Counts the rewinds: a page that was asked for before one is not used for this lane.
     rewinds: u64,
@@ -72,7 +74,7 @@ pub(crate) struct ReadRow {
 impl Cursors {
     pub(crate) fn new() -> Cursors {
         Cursors {
-            lanes: vec![LaneCursor { at: 0, cause: Cause::Interval, rewinds: 0 }; usize::from(LANES)],
+            lanes: vec![LaneCursor { at: 0, ahead: 0, cause: Cause::Interval, rewinds: 0 }; usize::from(LANES)],
             dirty: LaneSet::EMPTY,
             doubts: BTreeMap::new(),
             own: VecDeque::new(),
@@ -102,15 +104,31 @@ impl Cursors {
     pub(crate) fn rewind(&mut self, lane: Lane, seq: Seq) {
         let cursor = self.lane_mut(lane);
         cursor.at = cursor.at.min(seq - 1);
+        cursor.ahead = 0;
         cursor.rewinds += 1;
         self.dirty.insert(lane);
+    }
+
+    /// The same for a target that has room again. What lies between need not be read a second time if
+    /// it is full before; see [`Cursors::leap`].
+    pub(crate) fn catch_up(&mut self, lane: Lane, seq: Seq) {
+        let LaneCursor { at, ahead, .. } = self.lanes[usize::from(lane.number())];
+        self.rewind(lane, seq);
+        self.lane_mut(lane).ahead = at.max(ahead);
+    }
+
+    /// Nobody waits for what [`Cursors::catch_up`] goes back for any longer.
+    pub(crate) fn leap(&mut self, lane: Lane) {
+        let cursor = self.lane_mut(lane);
+        cursor.at = cursor.at.max(cursor.ahead);
+        cursor.ahead = 0;
     }
 
     /// Starts a full pass: every lane in `lanes` is read from its start.
     pub(crate) fn rewind_all(&mut self, lanes: LaneSet, cause: Cause) {
         for lane in lanes.iter() {
             let rewinds = self.lane_mut(lane).rewinds + 1;
-            *self.lane_mut(lane) = LaneCursor { at: 0, cause, rewinds };
+            *self.lane_mut(lane) = LaneCursor { at: 0, ahead: 0, cause, rewinds };
         }
         self.dirty = self.dirty.union(lanes);
         self.pass = Some(lanes);
@@ -217,6 +235,7 @@ impl Cursors {
         for (lane, low) in ended.into_iter().flat_map(|doubt| doubt.low) {
             let covers = |read: &ReadLane| read.lane == lane && read.start <= low && !self.is_rewound(read);
             let covered = reading.lanes.iter().any(covers);
+            self.lane_mut(lane).ahead = 0;
             if !covered {
                 self.rewind(lane, low + 1);
                 refused.insert(lane);

@@ -10,6 +10,7 @@ mod gates;
 mod held;
 mod outcomes;
 mod report;
+mod room;
 mod run;
 mod state;
 mod targets;

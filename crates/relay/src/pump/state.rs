@@ -23,6 +23,7 @@ use super::{
     held::Held,
     outcomes::Outcomes,
     report::Report,
+    room::Room,
     targets::{PartRef, TargetState},
 };
 use crate::{
@@ -69,6 +70,13 @@ pub(super) enum PartState {
     Failed(super::verdict::Verdict),
     /// To be read again later.
     Passed,
+}
+
+impl PartState {
+    /// Whether the part is held for its target.
+    pub(super) fn is_under_way(&self) -> bool {
+        matches!(self, PartState::Waiting | PartState::Queued | PartState::InFlight)
+    }
 }
 
 /// A batch to publish.
@@ -142,11 +150,16 @@ impl State {
         seed: u64,
     ) -> State {
         let bounds = settings.bounds;
+        let targets: Vec<_> = targets.into_iter().collect();
+        let room = || match targets.len() {
+            0 | 1 => Room::unlimited(),
+            many => Room::new(bounds.in_flight * 2, bounds.bytes / 2 / many),
+        };
+        let target = |(key, capabilities): &(TargetKey, TransportCapabilities)| {
+            (key.clone(), TargetState::new(*capabilities, bounds.in_flight, room()))
+        };
         State {
-            targets: targets
-                .into_iter()
-                .map(|(key, capabilities)| (key, TargetState::new(capabilities, bounds.in_flight)))
-                .collect(),
+            targets: targets.iter().map(target).collect(),
             route_breakers: routes
                 .keys()
                 .map(|key| (key.clone(), Breaker::new(Breaker::THRESHOLD, Backoff::TARGET)))
@@ -222,6 +235,7 @@ impl State {
             self.cursors.rewind(lane, seq);
         }
         self.admit_routes(now);
+        self.relieve();
         if now >= self.next_tick {
             self.next_tick = now + self.settings.interval;
             self.ticks_since_pass = self.ticks_since_pass.saturating_add(1);
@@ -243,7 +257,7 @@ impl State {
 
     /// What to read now, if anything: there are rows to be expected, and room for them.
     pub(crate) fn next_read(&mut self, now: Duration) -> Option<ReadRequest> {
-        let full = self.work.len() >= self.settings.bounds.in_flight * 2
+        let full = self.work.len() >= self.settings.bounds.in_flight * 2 * self.targets.len().max(1)
             || self.outcomes.len() >= self.settings.bounds.unmarked
             || (self.bytes > self.settings.bounds.bytes / 2 && !self.work.is_empty());
         if self.stopping || self.reading || full || now < self.read_not_before || !self.any_usable() {
@@ -299,8 +313,7 @@ impl State {
     }
 
     fn next_batch(&mut self, now: Duration, key: &TargetKey) -> Option<Batch> {
-        let room = self.settings.bounds.in_flight.saturating_sub(self.in_flight);
-        let parts = self.targets.get_mut(key)?.take_batch(now, room);
+        let parts = self.targets.get_mut(key)?.take_batch(now);
         if parts.is_empty() {
             return None;
         }
@@ -414,8 +427,14 @@ impl State {
             && self.route_breakers.get(route).is_none_or(Breaker::is_closed)
     }
 
+    /// Whether rows that are read may go there.
+    pub(super) fn takes_more(&self, target: &TargetKey, route: &RouteKey) -> bool {
+        self.is_usable(target, route) && self.targets.get(target).is_some_and(|target| !target.room.is_full())
+    }
+
     fn any_usable(&self) -> bool {
-        self.targets.is_empty() || self.targets.values().any(|target| target.breaker.is_closed())
+        let usable = |target: &TargetState| target.breaker.is_closed() && !target.room.is_full();
+        self.targets.is_empty() || self.targets.values().any(usable)
     }
 }
 

@@ -12,6 +12,8 @@ use posthaste_core::{
     port::TransportCapabilities,
 };
 
+use super::room::Room;
+
 /// The waits of a message that failed while its target works.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_secs(1) };
 
@@ -24,25 +26,31 @@ pub(crate) struct PartRef {
 
 pub(crate) struct TargetState {
     pub(crate) breaker: Breaker,
+    pub(crate) room: Room,
     queue: VecDeque<PartRef>,
     later: BTreeMap<(Duration, PartRef), ()>,
     /// Most messages in flight while a culprit is looked for; `None` when there is no suspicion.
     window: Option<usize>,
     batches: usize,
+    in_flight: usize,
+    most_in_flight: usize,
     share: usize,
     concurrency: usize,
     strikes: HashMap<PartRef, u32>,
 }
 
 impl TargetState {
-    pub(crate) fn new(capabilities: TransportCapabilities, in_flight: usize) -> TargetState {
+    pub(crate) fn new(capabilities: TransportCapabilities, in_flight: usize, room: Room) -> TargetState {
         let concurrency = capabilities.concurrency.max(1);
         TargetState {
             breaker: Breaker::new(Breaker::THRESHOLD, Backoff::TARGET),
+            room,
             queue: VecDeque::new(),
             later: BTreeMap::new(),
             window: None,
             batches: 0,
+            in_flight: 0,
+            most_in_flight: in_flight,
             share: in_flight.div_ceil(concurrency).min(capabilities.max_batch).max(1),
             concurrency,
             strikes: HashMap::new(),
@@ -69,16 +77,18 @@ impl TargetState {
         self.queue.drain(..).chain(later).collect()
     }
 
-    /// The next batch, if one may go: at most `room` messages.
-    pub(crate) fn take_batch(&mut self, now: Duration, room: usize) -> Vec<PartRef> {
+    /// The next batch, if one may go.
+    pub(crate) fn take_batch(&mut self, now: Duration) -> Vec<PartRef> {
         self.wake_later(now);
         let alone = self.window.is_some() && self.batches > 0;
         if !self.breaker.is_closed() || alone || self.batches >= self.concurrency {
             return Vec::new();
         }
+        let room = self.most_in_flight.saturating_sub(self.in_flight);
         let most = self.share.min(room).min(self.window.unwrap_or(usize::MAX)).min(self.queue.len());
         if most > 0 {
             self.batches += 1;
+            self.in_flight += most;
         }
         self.queue.drain(..most).collect()
     }
@@ -92,6 +102,7 @@ impl TargetState {
     /// Takes the answers of a batch: closes or opens the breaker, and narrows or widens the window.
     pub(crate) fn answered(&mut self, now: Duration, answers: &[(PartRef, Result<(), Failure>)], unit: f64) {
         self.batches = self.batches.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(answers.len());
         let failures = || answers.iter().filter_map(|(_, answer)| answer.as_ref().err());
         let unanswered = failures().any(|failure| failure.outcome != Outcome::NotDelivered);
         self.window = match (unanswered, self.window) {
