@@ -2,4 +2,5 @@
 
 mod model;
 mod random;
+mod slow;
 mod stories;

@@ -37,6 +37,8 @@ pub(super) struct Database {
     next_transaction: u64,
     next_seq: Seq,
     pub(super) down: bool,
+    /// How many lanes there are for rows without a key; 0 stands for all.
+    pub(super) lanes: u8,
 }
 
 impl Database {
@@ -52,7 +54,7 @@ impl Database {
         let row = Row {
             id,
             seq: self.next_seq,
-            lane: key.map_or_else(|| Lane::of_id(id), Lane::of_key),
+            lane: key.map_or_else(|| self.lane(id), Lane::of_key),
             event_type: "order.placed".into(),
             key: key.map(Into::into),
             tenant: None,
@@ -71,6 +73,11 @@ impl Database {
         };
         self.rows.insert(self.next_seq, Stored { row, transaction, enqueued: step, committed: None });
         id
+    }
+
+    fn lane(&self, id: RowId) -> Lane {
+        let lane = Lane::of_id(id);
+        if self.lanes == 0 { lane } else { Lane::new(lane.number() % self.lanes).expect("smaller than before") }
     }
 
     pub(super) fn commit(&mut self, transaction: u64, step: u64) {

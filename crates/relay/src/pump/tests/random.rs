@@ -34,6 +34,7 @@ fn history(seed: u64, routes: &[&str], faults: &Faults) -> World {
         settings.interval = HOUR;
     }
     let mut world = World::new(settings, routes);
+    world.database.lanes = if faults.slow { 2 } else { 0 };
     for _ in 0..if faults.slow { 1500 } else { 600 } {
         world.pull();
         act(&mut world, &mut random, routes, faults);
