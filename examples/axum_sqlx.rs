@@ -30,7 +30,7 @@ struct NewOrder {
 
 #[derive(Serialize)]
 struct Order {
-    id: Uuid,
+    id: String,
     customer: String,
     total: i64,
 }
@@ -76,10 +76,10 @@ async fn place_order(State(shop): State<Shop>, Json(order): Json<NewOrder>) -> R
 impl Shop {
     /// Either both the order and its event are there afterwards, or neither.
     async fn place(&self, NewOrder { customer, total }: NewOrder) -> Fallible<Order> {
-        let order = Order { id: Uuid::now_v7(), customer, total };
+        let order = Order { id: Uuid::now_v7().to_string(), customer, total };
         let mut tx = self.pool.begin().await?;
         let insert = sqlx::query("INSERT INTO shop_order (id, customer, total) VALUES ($1::uuid, $2, $3)");
-        insert.bind(order.id.to_string()).bind(&order.customer).bind(order.total).execute(&mut *tx).await?;
+        insert.bind(&order.id).bind(&order.customer).bind(order.total).execute(&mut *tx).await?;
         let event = Event::json("order.placed", &order)?.key(order.customer.clone());
         let receipt = self.outbox.enqueue_sqlx(&mut tx, &[event]).await?;
         tx.commit().await?;

@@ -8,7 +8,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use posthaste::{
     Event, OutboxName, Relay, RelayHandle, RouteKey, Settings, local,
     options::Options,
-    port::{EnqueueError, Inspect as _, Schema as _},
+    port::{Inspect as _, Schema as _},
     route::{Route, Routes, TargetKey, TypePattern},
     sqlite::{Outbox, SqliteStore},
 };
@@ -16,14 +16,6 @@ use rusqlite::Connection;
 use serde_json::json;
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
-
-/// Why an order was not placed. Whatever it is, nothing of the order is left.
-#[derive(Debug)]
-enum Refused {
-    Database(rusqlite::Error),
-    Enqueue(EnqueueError),
-    SoldOut,
-}
 
 #[tokio::main]
 async fn main() -> Fallible<()> {
@@ -38,12 +30,12 @@ async fn main() -> Fallible<()> {
     }
 
     let mut connection = Connection::open(&file)?;
-    connection.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS shop_order (item TEXT, count INT)")?;
+    connection
+        .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS shop_order (item TEXT, count INT)")?;
     for (item, count) in [("book", 1), ("pen", 2), ("moon", 1), ("ink", 3)] {
         match place_order(&mut connection, &outbox, item, count) {
             Ok(()) => eprintln!("{item}: ordered"),
-            Err(Refused::SoldOut) => eprintln!("{item}: sold out, so there is neither an order nor an event"),
-            Err(other) => return Err(format!("{item}: {other:?}").into()),
+            Err(error) => eprintln!("{item}: {error}; there is neither an order nor an event"),
         }
     }
 
@@ -55,12 +47,12 @@ async fn main() -> Fallible<()> {
 }
 
 /// Both writes are in one transaction: it commits if the closure answers `Ok`, else it is rolled back.
-fn place_order(connection: &mut Connection, outbox: &Outbox, item: &str, count: u32) -> Result<(), Refused> {
+fn place_order(connection: &mut Connection, outbox: &Outbox, item: &str, count: u32) -> Fallible<()> {
     outbox.transaction(connection, |tx, outbox| {
         tx.execute("INSERT INTO shop_order (item, count) VALUES (?1, ?2)", (item, count))?;
         let event = Event::json("order.placed", &json!({ "item": item, "count": count }))?.key(item);
         outbox.enqueue(tx, &[event])?;
-        if item == "moon" { Err(Refused::SoldOut) } else { Ok(()) }
+        if item == "moon" { Err("sold out".into()) } else { Ok(()) }
     })
 }
 
@@ -79,22 +71,4 @@ fn relay(name: &OutboxName, store: Arc<SqliteStore>) -> Fallible<RelayHandle> {
     let routes = Arc::new(Routes::new(vec![route], Vec::new(), "/posthaste/outbox".into(), settings.max_body)?);
     let relay = Relay::builder("example").outbox(name.clone(), store, routes, settings).target(key, target);
     Ok(relay.build()?.start())
-}
-
-impl From<rusqlite::Error> for Refused {
-    fn from(error: rusqlite::Error) -> Refused {
-        Refused::Database(error)
-    }
-}
-
-impl From<EnqueueError> for Refused {
-    fn from(error: EnqueueError) -> Refused {
-        Refused::Enqueue(error)
-    }
-}
-
-impl From<posthaste::EventError> for Refused {
-    fn from(error: posthaste::EventError) -> Refused {
-        Refused::Enqueue(EnqueueError::Event { index: 0, error })
-    }
 }
