@@ -1,28 +1,27 @@
-//! Memory is bounded by configuration, not by what waits.
+//! Memory is bounded by configuration, not by what waits. Alone in its process, whose memory is measured.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
+#![allow(dead_code, reason = "only a part of what the modules hold is used")]
 
-use std::{fs, sync::Arc, time::Duration};
+#[path = "e2e/bench.rs"]
+mod bench;
+#[path = "e2e/desk.rs"]
+mod desk;
+#[path = "e2e/queue.rs"]
+mod queue;
+#[path = "e2e/witness.rs"]
+mod witness;
 
-use lapin::{
-    Connection, ConnectionProperties,
-    options::{QueueDeclareOptions, QueueDeleteOptions},
-    types::FieldTable,
-};
-use posthaste::{
-    Event, Relay, RouteKey, Settings,
-    options::Options,
-    port::{Inspect as _, Produce as _, Schema as _, Store},
-    route::{Route, Routes, TargetKey},
-};
-use posthaste_store_postgres::{PostgresStore, Settings as StoreSettings};
-use posthaste_testkit::{service, wait::eventually};
+use std::fs;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-const EVENTS: usize = 40;
+use posthaste::{Event, Settings};
+
+use crate::bench::Bench;
+
+const EVENTS: u8 = 40;
 const BODY: usize = 5 << 20;
 
-/// The figure that is promised for any backlog of any body size.
+/// What is promised for any backlog of any body size.
 const LIMIT: u64 = 256 << 20;
 
 /// The most memory this process has used since the last call of `forget_peak`, in bytes.
@@ -36,46 +35,19 @@ fn forget_peak() {
     fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-/// 200 MB wait; the budget for everything held is 64 MiB, and drivers hold copies of a part of it.
+/// 200 MiB wait; the budget for everything held is 64 MiB, of which drivers hold copies.
 #[tokio::test(flavor = "multi_thread")]
 async fn decision_21_report_148_a_backlog_of_large_bodies_fits_the_memory_promised() {
-    let (Some(postgres), Some(amqp)) = (service::postgres(), service::rabbitmq()) else { return };
-    let outbox = service::outbox_name();
-    let store = Arc::new(PostgresStore::new(&postgres, outbox.clone(), StoreSettings::default()).unwrap());
-    store.migrate().await.unwrap();
+    let Some(bench) = Bench::new().await else { return };
     for n in 0..EVENTS {
-        let body = vec![u8::try_from(n).unwrap(); BODY];
-        store.produce(&[Event::new("large", "application/octet-stream", body)]).await.unwrap();
+        bench.enqueue(&[Event::new("large", "application/octet-stream", vec![n; BODY])]).await;
     }
-    let connection = Connection::connect(&amqp, ConnectionProperties::default()).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    let name = outbox.to_string();
-    channel.queue_declare(name.as_str().into(), durable, FieldTable::default()).await.unwrap();
-    let mut options = Options::default();
-    options.add("routing_key", &name);
-    let target = posthaste_transport_amqp::parse(&amqp, options).unwrap();
-    let route = Route {
-        key: RouteKey::from("default"),
-        pattern: "*".parse().unwrap(),
-        when: None,
-        payload: None,
-        target: TargetKey::from("default"),
-        address: target.address.clone(),
-    };
-    let settings = Settings::default();
-    let routes = Routes::new(vec![route], Vec::new(), "/posthaste/e2e".into(), settings.max_body).unwrap();
     forget_peak();
-    let relay = Relay::builder("memory").target(TargetKey::from("default"), target);
-    let relay = relay.outbox(outbox.clone(), Arc::clone(&store) as Arc<dyn Store>, Arc::new(routes), settings);
-    let relay = relay.build().unwrap().start();
-    let all = async || store.status().await.is_ok_and(|status| status.published == EVENTS as u64);
-    eventually(PATIENCE, "all are published", all).await;
+    let relay = bench.relay(Settings::default());
+    bench.until_published(u64::from(EVENTS)).await;
     let peak = peak();
     relay.stop().await;
-    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let queued = channel.queue_declare(name.as_str().into(), passive, FieldTable::default()).await.unwrap();
-    assert_eq!(queued.message_count(), u32::try_from(EVENTS).unwrap());
-    channel.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
+    assert_eq!(bench.queued().await, u32::from(EVENTS));
+    bench.tear_down().await;
     assert!(peak < LIMIT, "{} MiB", peak >> 20);
 }

@@ -7,7 +7,6 @@ use posthaste::{Event, RelayHandle, Settings};
 use posthaste_store_postgres::Settings as StoreSettings;
 use posthaste_testkit::service;
 
-pub use crate::queue::{copies, number};
 use crate::{
     desk::{Desk, Plan},
     queue::Queue,

@@ -5,7 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use posthaste::{Event, Settings};
 
-use crate::bench::{Bench, copies, event, number};
+use crate::{
+    bench::{Bench, event},
+    queue::{copies, number},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_r33_every_event_arrives_once_and_is_marked() {

@@ -7,7 +7,10 @@ use posthaste_store_postgres::Outbox;
 use posthaste_testkit::wait::eventually;
 use tokio_postgres::NoTls;
 
-use crate::bench::{Bench, PATIENCE, event, number};
+use crate::{
+    bench::{Bench, PATIENCE, event},
+    queue::number,
+};
 
 fn small_pages() -> Settings {
     Settings { batch: 5, interval: Duration::from_secs(1), ..Settings::default() }

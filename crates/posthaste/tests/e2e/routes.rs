@@ -14,12 +14,17 @@ use posthaste_core::{Class, Failure};
 use posthaste_testkit::scripted::{Answer, Scripted};
 
 use crate::{
-    bench::{event, events},
+    bench::{PATIENCE, event, events},
     desk::{Desk, Plan, route, says, until_health},
 };
 
 fn typed(event_type: &str, n: usize) -> Event {
     Event { event_type: event_type.to_owned(), ..event(n) }
+}
+
+/// What a scripted target waits for; not for ever.
+async fn soon<T>(wait: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, wait).await.expect("the target gets what it is to get")
 }
 
 fn down() -> Answer {
@@ -46,7 +51,7 @@ async fn rows_r58_a_dead_target_delays_only_itself() {
     dead.answer_probe(Err(Failure::new(Class::Transient, "down")));
     let relay = desk.start(both(&good, &dead), Settings::default());
     let rows = desk.enqueue(&events(0..200)).await;
-    good.received(200).await;
+    soon(good.received(200)).await;
     let outstanding = Some(vec![RouteKey::from("to other")]);
     for id in [rows[0], rows[199]] {
         let row = desk.until_row(id, "the row shows what is left", |row| row.outstanding == outstanding).await;
@@ -55,7 +60,7 @@ async fn rows_r58_a_dead_target_delays_only_itself() {
     assert!(says(&relay.health(), "target other is paused"));
     dead.answer_all(Answer::Confirm);
     dead.answer_probe(Ok(()));
-    dead.received(200).await;
+    soon(dead.received(200)).await;
     desk.until_published(200).await;
     relay.stop().await;
     assert_eq!((good.taken().len(), dead.taken().len()), (200, 200), "a route is served twice");
@@ -84,8 +89,8 @@ async fn tw_05_rows_r20_a_row_that_cannot_be_rendered_is_not_sent_at_all() {
     desk.until("the others are published", |status| status.published == 2).await;
     assert_eq!((plain.taken().len(), made.taken().len()), (2, 2), "a sibling was sent");
     broken.store(false, SeqCst);
-    plain.received(3).await;
-    made.received(3).await;
+    soon(plain.received(3)).await;
+    soon(made.received(3)).await;
     desk.until_published(3).await;
     relay.stop().await;
     desk.clear().await;
@@ -98,7 +103,7 @@ async fn lw_08_lw_10_decision_05_a_type_without_a_route_waits_and_is_named() {
     let plan = || Plan::default().target("t", orders.target());
     let relay = desk.start(plan().route(route("orders", "order.*", "t")), Settings::default());
     let rows = desk.enqueue(&[typed("invoice.made", 1), typed("order.placed", 2)]).await;
-    orders.received(1).await;
+    soon(orders.received(1)).await;
     let row = desk.until_row(rows[0], "a note is made", |row| row.last_error.is_some()).await;
     assert_eq!((row.status, row.attempts), (Status::Pending, 0));
     assert!(row.last_error.unwrap().starts_with("deferred: "));
@@ -107,7 +112,7 @@ async fn lw_08_lw_10_decision_05_a_type_without_a_route_waits_and_is_named() {
     relay.stop().await;
     assert_eq!(orders.taken().len(), 1);
     let relay = desk.start(plan().route(route("all", "*", "t")), Settings::default());
-    assert_eq!(orders.received(2).await[1].row.id, rows[0]);
+    assert_eq!(soon(orders.received(2)).await[1].row.id, rows[0]);
     desk.until_published(2).await;
     assert!(desk.status().await.deferred_types.is_empty());
     relay.stop().await;
@@ -125,7 +130,7 @@ async fn report_021_no_session_waits_in_a_transaction_while_a_target_hangs() {
     };
     let relays = [desk.start(plan(), Settings::default()), desk.start(plan(), Settings::default())];
     desk.enqueue(&[typed("t1", 0)]).await;
-    hung.begun(1).await;
+    soon(hung.begun(1)).await;
     for n in 0..100 {
         desk.enqueue(&[typed("t2", n)]).await;
         let sessions = format!("posthaste%{}%", desk.outbox);
@@ -133,7 +138,7 @@ async fn report_021_no_session_waits_in_a_transaction_while_a_target_hangs() {
             AND state LIKE 'idle in transaction%' AND clock_timestamp() - state_change > interval '1 second'";
         assert_eq!(desk.client.query_one(old, &[&sessions]).await.unwrap().get::<_, i64>(0), 0);
     }
-    quick.received(100).await;
+    soon(quick.received(100)).await;
     desk.until("they are marked", |status| status.published == 100).await;
     assert_eq!(hung.in_flight(), 1);
     hung.open();
@@ -190,7 +195,7 @@ async fn report_098_a_row_that_nothing_can_be_done_with_holds_up_no_other() {
     let panicking = desk.enqueue(&[typed("panics", 0)]).await[0];
     desk.enqueue(&(0..47).map(|n| typed("good", n)).collect::<Vec<_>>()).await;
     let relay = desk.start(plan, Settings::default());
-    assert_eq!(ids(&good.received(47).await).len(), 47);
+    assert_eq!(ids(&soon(good.received(47)).await).len(), 47);
     let status = |id| desk.until_row(id, "the reason is recorded", |row| row.last_error.is_some());
     let (unknown, unparsable, panicking) = (status(unknown).await, status(unparsable).await, status(panicking).await);
     assert_eq!((unknown.status, unparsable.status), (Status::Pending, Status::Invalid));
@@ -219,10 +224,29 @@ async fn report_101_a_slow_target_takes_nothing_from_a_quick_one() {
     desk.enqueue(&batch("slow", 200)).await;
     desk.enqueue(&batch("quick", 50)).await;
     let relay = desk.start(plan, Settings { publish_timeout: Duration::from_secs(600), ..Settings::default() });
-    quick.received(50).await;
+    soon(quick.received(50)).await;
     assert!(slow.taken().is_empty() && slow.most_in_flight() <= 10);
     slow.open();
     desk.until_published(250).await;
+    relay.stop().await;
+    desk.clear().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn report_101_a_slow_target_with_a_long_backlog_takes_nothing_from_a_quick_one() {
+    let Some(desk) = Desk::new().await else { return };
+    let (slow, quick) = (Scripted::new(), Scripted::new());
+    slow.shut();
+    let plan = Plan::default().target("slow", slow.target()).target("quick", quick.target());
+    let plan = plan.route(route("slow", "slow", "slow")).route(route("quick", "quick", "quick"));
+    let batch = |of: &'static str, count| (0..count).map(move |n| typed(of, n)).collect::<Vec<_>>();
+    desk.enqueue(&batch("slow", 5000)).await;
+    desk.enqueue(&batch("quick", 50)).await;
+    let relay = desk.start(plan, Settings { publish_timeout: Duration::from_secs(600), ..Settings::default() });
+    soon(quick.received(50)).await;
+    assert!(slow.taken().is_empty());
+    slow.open();
+    desk.until_published(5050).await;
     relay.stop().await;
     desk.clear().await;
 }

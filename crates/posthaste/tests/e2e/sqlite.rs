@@ -12,9 +12,9 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::{
-    bench::{PATIENCE, copies, event, events},
+    bench::{PATIENCE, event, events},
     desk::{Plan, until_health},
-    queue::{Queue, numbers},
+    queue::{Queue, copies, numbers},
 };
 
 /// A database file and a queue, both of a test's own.

@@ -6,9 +6,9 @@ use posthaste::{RelayHandle, RowId, Settings};
 use posthaste_store_postgres::{Outbox, TransactionError};
 
 use crate::{
-    bench::{Bench, copies, event, events},
+    bench::{Bench, event, events},
     desk::connect,
-    queue::numbers,
+    queue::{copies, numbers},
     witness,
 };
 

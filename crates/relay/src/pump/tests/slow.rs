@@ -125,3 +125,19 @@ fn report_101_what_comes_after_the_backlog_is_read_though_the_slow_target_is_ful
         assert_eq!(delivered(&world, "quick"), count);
     }
 }
+
+#[test]
+fn decision_03_what_becomes_due_is_found_although_all_around_it_was_read() {
+    let mut world = world();
+    enqueue(&mut world, 30);
+    let writer = world.database.begin();
+    world.database.insert(writer, None, Duration::from_secs(1), world.step);
+    world.database.commit(writer, world.step);
+    enqueue(&mut world, 50);
+    run_without_slow(&mut world);
+    assert_eq!(delivered(&world, "quick"), 80);
+    relieve(&mut world);
+    world.now += Duration::from_secs(1);
+    run_without_slow(&mut world);
+    assert_eq!(delivered(&world, "quick"), 81, "it waits for the slow target");
+}
