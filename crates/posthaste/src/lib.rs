@@ -10,8 +10,8 @@
 //! message under the same id. With an ordering key, order holds within the key.
 
 pub use posthaste_core::{
-    Address, AddressTemplate, Body, Error, ErrorKind, Event, EventError, Lane, LaneSet, Message, MessageId, OutboxName,
-    RouteKey, Row, RowId, Secret, Status, Timestamp,
+    Address, AddressTemplate, Body, Class, Error, ErrorKind, Event, EventError, Failure, Lane, LaneSet, Message,
+    MessageId, OutboxName, RouteKey, Row, RowId, Secret, Status, Timestamp,
     event::Limits,
     options, port,
     port::{EnqueueError, Enqueued, Receipt},

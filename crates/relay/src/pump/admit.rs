@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_core::{Lane, Message, RouteKey, Row, Seq, Timestamp, port::Settlement};
+use posthaste_core::{Lane, LaneSet, Message, RouteKey, Row, Seq, Timestamp, port::Settlement};
 
 use super::{
+    cause::Cause,
     cursors::ReadRow,
     gates::{Entry, GateKey, Place},
     held::HeldRow,
@@ -18,6 +19,8 @@ use crate::route::{Rendered, TargetKey};
 
 /// Deferred rows of one pump that get a note in the database; more would be a write a row.
 const MOST_NOTES: u64 = 1_000;
+/// Rows in a row of one lane that may be passed over behind keys under way before it is read on later.
+const CROWD: u32 = 256;
 
 impl State {
     /// Decides what is done with a row that was read.
@@ -95,6 +98,8 @@ impl State {
 
     /// Shuts a gate for a row that is not due; rows that waited behind it are passed over.
     pub(super) fn shut(&mut self, gate: &GateKey, place: Place) {
+        // What was not read on because of this key is no longer about to be read anyway.
+        self.cursors.wake(LaneSet::from_iter([place.lane]), Cause::Interval);
         for id in self.gates.hold(gate, place) {
             self.pass(&PartRef { row: id, route: gate.route.clone() });
             self.conclude(id);
@@ -154,10 +159,31 @@ impl State {
             return PartState::Passed;
         }
         let Some(key) = key else { return PartState::Queued };
-        match self.gates.enter(&GateKey { route: route.clone(), key: Arc::clone(key) }, place) {
-            Entry::Open => PartState::Queued,
+        let gate = GateKey { route: route.clone(), key: Arc::clone(key) };
+        match self.gates.enter(&gate, place) {
+            Entry::Open => {
+                self.crowds.remove(&place.lane);
+                PartState::Queued
+            }
             Entry::Waits => PartState::Waiting,
-            Entry::PassedOver => PartState::Passed,
+            Entry::PassedOver => {
+                self.meet_crowd(&gate, place.lane);
+                PartState::Passed
+            }
+        }
+    }
+
+    /// A lane that brings nothing but rows behind one key under way is not read on until that key
+    /// has moved: each would be read again for every few that go.
+    fn meet_crowd(&mut self, gate: &GateKey, lane: Lane) {
+        if self.gates.is_held(gate) {
+            return;
+        }
+        let crowd = self.crowds.entry(lane).or_insert(0);
+        *crowd += 1;
+        if *crowd >= CROWD {
+            self.crowds.remove(&lane);
+            self.cursors.rest(lane);
         }
     }
 

@@ -124,6 +124,11 @@ impl Cursors {
         cursor.ahead = 0;
     }
 
+    /// The lane is not read on until it is rewound or woken.
+    pub(crate) fn rest(&mut self, lane: Lane) {
+        self.dirty.remove(lane);
+    }
+
     /// Starts a full pass: every lane in `lanes` is read from its start.
     pub(crate) fn rewind_all(&mut self, lanes: LaneSet, cause: Cause) {
         for lane in lanes.iter() {

@@ -123,6 +123,11 @@ impl Gates {
         }
     }
 
+    /// Whether a row that is not due keeps this gate shut.
+    pub(crate) fn is_held(&self, key: &GateKey) -> bool {
+        self.gates.get(key).is_some_and(|gate| gate.held)
+    }
+
     /// Forgets every gate.
     pub(crate) fn clear(&mut self) {
         self.gates.clear();

@@ -122,6 +122,8 @@ pub(crate) struct State {
     pub(super) recorded: HashSet<RowId>,
     /// Of each route the first place in each lane that was passed over while it was paused.
     pub(super) passed: HashMap<RouteKey, BTreeMap<Lane, Seq>>,
+    /// Rows in a row of each lane that were passed over behind a key under way.
+    pub(super) crowds: BTreeMap<Lane, u32>,
     pub(super) render_failures: HashMap<RowId, u32>,
     pub(super) deferred: BTreeMap<String, u64>,
     pub(super) noted: u64,
@@ -171,6 +173,7 @@ impl State {
             outcomes: Outcomes::new(),
             recorded: HashSet::new(),
             passed: HashMap::new(),
+            crowds: BTreeMap::new(),
             render_failures: HashMap::new(),
             deferred: BTreeMap::new(),
             noted: 0,

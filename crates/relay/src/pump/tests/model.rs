@@ -204,6 +204,7 @@ pub(super) struct World {
     pub(super) delivered: HashMap<(RowId, RouteKey), u64>,
     pub(super) copies: HashMap<(RowId, RouteKey), u32>,
     pub(super) down: HashSet<TargetKey>,
+    pub(super) rows_read: usize,
     settings: Settings,
     routes: Arc<Routes>,
 }
@@ -225,6 +226,7 @@ impl World {
             delivered: HashMap::new(),
             copies: HashMap::new(),
             down: HashSet::new(),
+            rows_read: 0,
             settings,
             routes,
         }
@@ -317,7 +319,9 @@ impl World {
     pub(super) fn execute_read(&mut self) {
         let now = self.now;
         if let Some((request, page)) = self.reads.iter_mut().find(|(_, page)| page.is_none()) {
-            *page = Some(self.database.read(request, now));
+            let read = self.database.read(request, now);
+            self.rows_read += read.rows.len();
+            *page = Some(read);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use posthaste_core::{Class, Failure, Lane, RouteKey, RowId, Status};
+
 use super::model::World;
 use crate::settings::{Bounds, Settings};
 
@@ -140,4 +142,43 @@ fn decision_03_what_becomes_due_is_found_although_all_around_it_was_read() {
     world.now += Duration::from_secs(1);
     run_without_slow(&mut world);
     assert_eq!(delivered(&world, "quick"), 81, "it waits for the slow target");
+}
+
+#[test]
+fn tw_18_a_long_backlog_of_one_key_is_not_read_over_and_over() {
+    let settings = Settings { interval: Duration::from_secs(3600), ..Settings::default() };
+    let mut world = World::new(settings, &["r"]);
+    for _ in 0..4_000 {
+        world.enqueue(Some("hot"));
+    }
+    world.run();
+    assert_eq!(world.delivered.len(), 4_000);
+    assert!(world.rows_read <= 12 * 4_000, "{} rows read for 4,000", world.rows_read);
+}
+
+#[test]
+fn rows_r45_what_lies_behind_a_hot_key_goes_on_when_that_key_has_to_wait() {
+    let settings = Settings { interval: Duration::from_secs(3600), ..Settings::default() };
+    let mut world = World::new(settings, &["r"]);
+    let first = world.enqueue(Some("hot"));
+    for _ in 0..600 {
+        world.enqueue(Some("hot"));
+    }
+    let other = (0..).map(|n| format!("other {n}")).find(|key| Lane::of_key(key) == Lane::of_key("hot")).unwrap();
+    let behind = world.enqueue(Some(&other));
+    for _ in 0..2_000 {
+        world.pull();
+        let unknown = |id: &RowId, _: &RouteKey| {
+            if *id == first { Err(Failure::new(Class::Unknown, "what")) } else { Ok(()) }
+        };
+        if world.batches.is_empty() {
+            if !world.finish_something() {
+                break;
+            }
+        } else {
+            world.answer(0, unknown);
+        }
+    }
+    assert_eq!(world.database.row(first).status, Status::Failed);
+    assert!(world.delivered.keys().any(|(id, _)| *id == behind), "a row of another key waits for the hot one");
 }
