@@ -151,7 +151,17 @@ fn tw_18_a_long_backlog_of_one_key_is_not_read_over_and_over() {
     for _ in 0..4_000 {
         world.enqueue(Some("hot"));
     }
-    world.run();
+    // A database that is always quicker than the broker.
+    loop {
+        world.pull();
+        if world.reads.is_empty() {
+            if !world.finish_something() {
+                break;
+            }
+        } else {
+            world.finish_read();
+        }
+    }
     assert_eq!(world.delivered.len(), 4_000);
     assert!(world.rows_read <= 12 * 4_000, "{} rows read for 4,000", world.rows_read);
 }
