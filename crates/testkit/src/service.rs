@@ -41,6 +41,15 @@ impl Service {
         }
     }
 
+    /// The name of a server of a test's own ([`crate::server`]), in the same places.
+    #[must_use]
+    pub fn own_name(self) -> &'static str {
+        match self {
+            Service::Postgres => "own-postgres",
+            Service::RabbitMq => "own-rabbitmq",
+        }
+    }
+
     /// The environment variable that names a server to use, whatever else answers.
     #[must_use]
     pub fn variable(self) -> &'static str {
@@ -135,25 +144,28 @@ pub fn outbox_name() -> OutboxName {
 fn shared(service: Service, found: &OnceLock<Option<String>>) -> Option<String> {
     let url = found.get_or_init(|| service.find()).clone();
     if url.is_none() {
-        missing(service, "no server answers");
+        missing(service.name(), service, "no server answers");
     }
     url
 }
 
-/// Puts on record that this test can't run.
+/// Puts on record that this test can't run for lack of what is named.
 ///
 /// # Panics
-/// If `POSTHASTE_TEST_REQUIRE` (names with commas between, or `all`) holds the service.
-pub(crate) fn missing(service: Service, why: &str) {
-    let name = service.name();
+/// If `POSTHASTE_TEST_REQUIRE` (names with commas between, or `all`) holds the name.
+pub(crate) fn missing(name: &str, service: Service, why: &str) {
     if required(&env::var("POSTHASTE_TEST_REQUIRE").unwrap_or_default(), name) {
         panic!(
-            "{name} is required by POSTHASTE_TEST_REQUIRE, but is missing: {why}. Start it with `cargo xtask services \
-             up` (add --install to install packages), or set {} to the URL of one",
-            service.variable()
+            "{name} is required by POSTHASTE_TEST_REQUIRE, but is missing: {why}. Get it with `cargo xtask services \
+             up` (add --install to install packages){}",
+            if name == service.name() {
+                format!(", or set {} to the URL of one", service.variable())
+            } else {
+                String::new()
+            }
         );
     }
-    let skip = format!("{}: {name} is missing ({why})\n", test_name());
+    let skip = format!("{}: {name} is missing: {why}\n", test_name());
     eprint!("SKIPPED {skip}");
     let Some(file) = env::var_os("POSTHASTE_TEST_SKIPS") else { return };
     let written =

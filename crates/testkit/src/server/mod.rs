@@ -10,9 +10,10 @@ mod rabbitmq;
 mod run;
 
 use std::{
-    io,
+    fs, io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::Path,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
     process::Child,
     time::Duration,
 };
@@ -85,7 +86,7 @@ impl<R: Recipe> Server<R> {
     /// If it is installed but does not start, or is missing although required.
     pub async fn start() -> Option<Server<R>> {
         if let Some(lack) = R::lacking() {
-            service::missing(R::SERVICE, &format!("a test needs one of its own: {lack}"));
+            service::missing(R::SERVICE.own_name(), R::SERVICE, &lack);
             return None;
         }
         match Server::try_start().await {
@@ -168,21 +169,59 @@ impl<R: Recipe> Drop for Server<R> {
     }
 }
 
+/// Says what this machine lacks to run servers of a test's own of this kind, if anything.
+#[must_use]
+pub fn lacking(service: Service) -> Option<String> {
+    match service {
+        Service::Postgres => Cluster::lacking(),
+        Service::RabbitMq => Node::lacking(),
+    }
+}
+
 /// Starts a server that outlives this process, in a folder that stays, and waits until it is ready.
 /// [`end`] ends it.
 ///
 /// # Errors
 /// What is lacking, or why it did not start.
-pub async fn leave_running<R: Recipe>(dir: &Path, port: u16) -> io::Result<()> {
-    if let Some(lack) = R::lacking() {
+pub async fn leave_running(service: Service, dir: &Path, port: u16) -> io::Result<()> {
+    if let Some(lack) = lacking(service) {
         return Err(io::Error::other(lack));
     }
+    // one that was killed half way, or no longer answers
     process::kill_left_running(dir);
-    std::fs::create_dir_all(dir)?;
+    fs::create_dir_all(dir)?;
+    match service {
+        Service::Postgres => leave::<Cluster>(dir, port).await,
+        Service::RabbitMq => leave::<Node>(dir, port).await,
+    }
+}
+
+async fn leave<R: Recipe>(dir: &Path, port: u16) -> io::Result<()> {
     let dir = dir.to_owned();
     let recipe = spawn_blocking(move || R::prepare(&dir, port)).await??;
     run(&recipe).await?.leave_running();
     Ok(())
+}
+
+/// A folder of ours, in that for temporary files, which users that our servers run as can pass
+/// through. Somebody else's folder of that name is refused: its owner could put anything there for
+/// our servers to run.
+///
+/// # Errors
+/// When it can't be made, or is not ours.
+pub fn folder(name: &str) -> io::Result<PathBuf> {
+    let us = rustix::process::geteuid();
+    let folder = std::env::temp_dir().join(format!("posthaste-{name}-{}", us.as_raw()));
+    let mode = if us.is_root() { 0o711 } else { 0o700 };
+    match fs::DirBuilder::new().mode(mode).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&folder)?;
+    if found.is_dir() && found.uid() == us.as_raw() {
+        return Ok(folder);
+    }
+    Err(io::Error::other(format!("{} is not ours: remove it, or set TMPDIR", folder.display())))
 }
 
 /// Ends a server that was left running, by SIGKILL, and removes its folder. False if none ran.
@@ -191,7 +230,7 @@ pub async fn leave_running<R: Recipe>(dir: &Path, port: u16) -> io::Result<()> {
 /// When the folder can't be removed.
 pub fn end(dir: &Path) -> io::Result<bool> {
     let ran = process::kill_left_running(dir);
-    match std::fs::remove_dir_all(dir) {
+    match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(ran),
     }

@@ -5,7 +5,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     process::{Child, Command},
 };
@@ -54,6 +53,11 @@ impl Recipe for Cluster {
         if !cluster.data().exists() {
             run::output(Command::new("cp").arg("-a").arg(template()?).arg(cluster.data()))?;
         }
+        // left by a server that was killed; its pid may be a zombie, or a stranger by now
+        match fs::remove_file(cluster.data().join("postmaster.pid")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         run::give_to(USER, dir)?;
         Ok(cluster)
     }
@@ -97,7 +101,7 @@ impl Server<Cluster> {
 fn template() -> io::Result<PathBuf> {
     let version = run::output(Command::new(installed("postgres")?).arg("--version"))?;
     let version: String = version.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').collect();
-    let folder = template_folder()?;
+    let folder = super::folder("postgres")?;
     let template = folder.join(version);
     if template.exists() {
         return Ok(template);
@@ -113,24 +117,6 @@ fn template() -> io::Result<PathBuf> {
         Err(error) if !template.exists() => Err(error),
         _ => Ok(template),
     }
-}
-
-/// A folder of ours for templates. Somebody else's folder of that name is refused, since a server
-/// made from it would run what its owner put there.
-fn template_folder() -> io::Result<PathBuf> {
-    let us = rustix::process::geteuid();
-    let folder = std::env::temp_dir().join(format!("posthaste-postgres-{}", us.as_raw()));
-    // the user `postgres` passes through it, but neither reads nor writes it
-    let mode = if run::is_root() { 0o711 } else { 0o700 };
-    match fs::DirBuilder::new().mode(mode).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(&folder)?;
-    if found.is_dir() && found.uid() == us.as_raw() {
-        return Ok(folder);
-    }
-    Err(io::Error::other(format!("{} is not ours: remove it, or set TMPDIR", folder.display())))
 }
 
 /// Creates `test` without a server: in single-user mode, which reads from a file.

@@ -1,6 +1,6 @@
 //! The servers do what the fault tests count on. Each test is skipped where the server is missing.
 
-use std::{net::TcpStream, path::PathBuf};
+use std::net::TcpStream;
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn a_paused_postgres_takes_connections_and_says_nothing() {
     client.set_nonblocking(true).unwrap();
     io::Write::write_all(&mut client, b"\0\0\0\x08\x04\xd2\x16\x2f").unwrap();
     let stopped = |stat: &String| stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T');
-    let state = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let state = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     for pid in server.processes.all() {
         crate::eventually(PATIENCE, "all are stopped", async || stopped(&state(pid))).await;
     }
@@ -86,10 +86,10 @@ async fn a_server_left_running_is_ended_by_its_folder() {
         return;
     }
     let parent = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(parent.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+    fs::set_permissions(parent.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
     let dir: PathBuf = parent.path().join("postgres");
     let port = free_port().unwrap();
-    leave_running::<Cluster>(&dir, port).await.unwrap();
+    leave_running(Service::Postgres, &dir, port).await.unwrap();
     Service::Postgres.probe(port).unwrap();
     assert!(end(&dir).unwrap() && !dir.exists());
     Service::Postgres.probe(port).unwrap_err();
