@@ -1,5 +1,7 @@
 //! Enqueueing in the application's own transaction.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,7 @@
 //! Marking, settling, repairing, pruning, and the place of every row through all of it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Several users of one file: wake-ups, the relay's lock, writers side by side.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::{sync::Arc, time::Duration};

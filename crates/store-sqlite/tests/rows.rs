@@ -1,5 +1,7 @@
 //! The table and what is read from it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Case, DEADLINE, bodies, by, read, request, text};

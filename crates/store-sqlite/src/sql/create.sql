@@ -11,8 +11,10 @@ CREATE TABLE {rows} (
   headers       TEXT NOT NULL DEFAULT '{}',
   content_type  TEXT NOT NULL DEFAULT 'application/json',
   due_at        INTEGER NOT NULL DEFAULT ({now}),
+  -- Not with IN, for which SQLite would build a set at every insert.
   status        TEXT NOT NULL DEFAULT 'pending'
-                CHECK (status IN ('pending', 'processing', 'published', 'failed', 'invalid', 'discarded')),
+                CHECK (status = 'pending' OR status = 'processing' OR status = 'published' OR status = 'failed'
+                OR status = 'invalid' OR status = 'discarded'),
   attempts      INTEGER NOT NULL DEFAULT 0,
   last_error    TEXT,
   outstanding   TEXT,
@@ -43,7 +45,8 @@ INSERT INTO {meta} (one, version) VALUES (1, {version});
 
 -- Keeps that true when rows are repaired by hand.
 CREATE TRIGGER {reopened} AFTER UPDATE OF status ON {rows}
-WHEN NEW.status IN ('pending', 'processing', 'failed') AND OLD.status NOT IN ('pending', 'processing', 'failed')
+WHEN (OLD.status = 'published' OR OLD.status = 'invalid' OR OLD.status = 'discarded')
+AND (NEW.status = 'pending' OR NEW.status = 'processing' OR NEW.status = 'failed')
 BEGIN
   UPDATE {meta} SET lowest = min(lowest, NEW.seq), rewinds = rewinds + 1;
 END;

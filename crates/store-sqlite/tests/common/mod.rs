@@ -1,5 +1,5 @@
 //! A database file of the test's own.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part of it, as a test does")]
 
 use std::{path::PathBuf, time::Duration};
 
