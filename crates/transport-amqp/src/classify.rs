@@ -30,11 +30,11 @@ pub(crate) enum Fate {
 pub(crate) type Returned = HashMap<String, (u16, String)>;
 
 /// One answer a message.
-pub(crate) fn judge(sent: &[&Outgoing], fates: &[Fate], returned: &Returned) -> Vec<Result<(), Failure>> {
+pub(crate) fn judge(sent: &[Outgoing], fates: &[Fate], returned: &Returned) -> Vec<Result<(), Failure>> {
     let answered = fates.iter().all(|fate| matches!(fate, Fate::Acked | Fate::Nacked));
     let all_returns_known = answered || returned.is_empty();
     let end = End::of(fates, sent.len() == 1);
-    let verdict = |(message, fate): (&&Outgoing, &Fate)| match (returned.get(&message.id), fate) {
+    let verdict = |(message, fate): (&Outgoing, &Fate)| match (returned.get(&message.id), fate) {
         (Some((code, text)), _) => Err(unroutable(message, *code, text)),
         (None, Fate::Acked) if all_returns_known => Ok(()),
         (None, Fate::Acked) => {
@@ -185,7 +185,7 @@ mod tests {
         let messages: Vec<Outgoing> = sent.iter().enumerate().map(|(n, (to_, _))| to(to_, &n.to_string())).collect();
         let fates: Vec<Fate> = sent.iter().map(|(_, fate)| fate.clone()).collect();
         let returned = returned.iter().map(|n| (n.to_string(), (312, "NO_ROUTE".to_owned()))).collect();
-        let answers = judge(&messages.iter().collect::<Vec<_>>(), &fates, &returned);
+        let answers = judge(&messages, &fates, &returned);
         answers.into_iter().map(|answer| answer.err().map(|failure| (failure.class, failure.outcome))).collect()
     }
 

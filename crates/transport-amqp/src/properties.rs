@@ -5,7 +5,7 @@
 
 use lapin::{
     BasicProperties,
-    types::{AMQPValue, FieldTable, ShortString},
+    types::{AMQPValue, FieldTable, MAX_SHORT_STRING_LENGTH, ShortString},
 };
 use posthaste_core::{Body, Class, Failure, Message, cloudevents};
 
@@ -41,8 +41,8 @@ impl Outgoing {
             .with_content_type(short("content type", message.content_type())?)
             .with_headers(headers)
             .with_delivery_mode(PERSISTENT)
-            .with_message_id(short("message id", &id)?)
-            .with_type(short("type", &row.event_type)?);
+            .with_message_id(short("message id", id.as_str())?)
+            .with_type(short("type", row.event_type.as_str())?);
         // AMQP has no time before 1970.
         if let Ok(seconds) = u64::try_from(row.created_at.seconds()) {
             properties = properties.with_timestamp(seconds);
@@ -74,25 +74,31 @@ impl Outgoing {
 fn headers(message: &Message) -> Result<(FieldTable, usize), Failure> {
     let mut table = FieldTable::default();
     let mut size = 4;
-    let own = cloudevents::user_headers(message).map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let attributes =
-        cloudevents::attributes(message).into_iter().map(|(name, value)| (format!("cloudEvents:{name}"), value));
-    // The attributes come last: they win over a header of the same name.
-    for (name, value) in own.chain(attributes) {
-        if matches!(name.as_str(), "CC" | "BCC") {
-            return Err(permanent(format!(
-                "the header {name} can't be sent: to RabbitMQ it means further routing keys"
-            )));
-        }
+    let mut add = |name: String, value: String| {
         size += 1 + name.len() + 1 + 4 + value.len();
-        table.insert(short("header name", &name)?, AMQPValue::LongString(value.into()));
+        table.insert(short("header name", name)?, AMQPValue::LongString(value.into()));
+        Ok(())
+    };
+    for (name, value) in cloudevents::user_headers(message) {
+        if matches!(name, "CC" | "BCC") {
+            let detail = format!("the header {name} can't be sent: to RabbitMQ it means further routing keys");
+            return Err(permanent(detail));
+        }
+        add(name.to_owned(), value.to_owned())?;
+    }
+    // The attributes come last: they win over a header of the same name.
+    for (name, value) in cloudevents::attributes(message) {
+        add(format!("cloudEvents:{name}"), value)?;
     }
     Ok((table, size))
 }
 
-fn short(what: &str, text: &str) -> Result<ShortString, Failure> {
-    ShortString::try_new(text)
-        .map_err(|_| permanent(format!("{what} has {} bytes, AMQP allows 255: {:.60}…", text.len(), text)))
+fn short(what: &str, text: impl Into<String>) -> Result<ShortString, Failure> {
+    let text = text.into();
+    if text.len() <= MAX_SHORT_STRING_LENGTH {
+        return Ok(text.into());
+    }
+    Err(permanent(format!("{what} has {} bytes, AMQP allows {MAX_SHORT_STRING_LENGTH}: {text:.60}…", text.len())))
 }
 
 fn permanent(detail: String) -> Failure {

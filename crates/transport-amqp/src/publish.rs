@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     pin::Pin,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -36,20 +37,20 @@ pub(crate) async fn publish(channels: &Channels, batch: &[Message], deadline: Du
         Ok(leased) => leased,
         Err(failure) => return rendered.into_iter().map(|rendered| rendered.and(Err(failure.clone()))).collect(),
     };
-    let checked: Vec<Result<&Outgoing, Failure>> =
-        rendered.iter().map(|rendered| check(rendered, &refused, lease.connection.frame_max())).collect();
-    let sent: Vec<(&Outgoing, &Message)> =
-        checked.iter().zip(batch).filter_map(|(checked, message)| Some((*checked.as_ref().ok()?, message))).collect();
-    let mut answers = send(lease, &sent, deadline).await.into_iter();
-    checked.into_iter().map(|checked| checked.and_then(|_| answers.next().unwrap_or_else(unjudged))).collect()
+    let frame_max = lease.connection.frame_max();
+    let (mut verdicts, mut sent, mut bodies) = (Vec::with_capacity(batch.len()), Vec::new(), Vec::new());
+    for (rendered, message) in rendered.into_iter().zip(batch) {
+        let checked = rendered.and_then(|outgoing| check(outgoing, &refused, frame_max));
+        verdicts.push(checked.map(|outgoing| {
+            sent.push(outgoing);
+            bodies.push(message.body().map_or(&[][..], |body| &body[..]));
+        }));
+    }
+    let mut answers = send(lease, sent, &bodies, deadline).await.into_iter();
+    verdicts.into_iter().map(|verdict| verdict.and_then(|()| answers.next().unwrap_or_else(unjudged))).collect()
 }
 
-fn check<'a>(
-    rendered: &'a Result<Outgoing, Failure>,
-    refused: &HashMap<String, Failure>,
-    frame_max: usize,
-) -> Result<&'a Outgoing, Failure> {
-    let outgoing = rendered.as_ref().map_err(Clone::clone)?;
+fn check(outgoing: Outgoing, refused: &HashMap<String, Failure>, frame_max: usize) -> Result<Outgoing, Failure> {
     if let Some(failure) = refused.get(outgoing.exchange.as_str()) {
         return Err(failure.clone());
     }
@@ -61,20 +62,19 @@ fn unjudged() -> Answer {
     Err(Failure::lost("no judgement"))
 }
 
-async fn send(lease: Lease, sent: &[(&Outgoing, &Message)], deadline: Instant) -> Vec<Answer> {
+async fn send(lease: Lease, mut sent: Vec<Outgoing>, bodies: &[&[u8]], deadline: Instant) -> Vec<Answer> {
     let heard = lease.connection.heard();
-    let mut flight = Flight::start(&lease, sent).await;
+    let mut flight = Flight::start(&lease, &mut sent, bodies);
     if timeout_at(deadline, flight.land()).await.is_err() {
         flight.sweep().await;
     }
     let (fates, returned) = flight.end();
-    let outgoing: Vec<&Outgoing> = sent.iter().map(|(outgoing, _)| *outgoing).collect();
-    finish(lease, &outgoing, &fates, heard);
-    judge(&outgoing, &fates, &returned)
+    finish(lease, &sent, &fates, heard);
+    judge(&sent, &fates, &returned)
 }
 
 /// What becomes of the channel and the connection after a batch.
-fn finish(lease: Lease, sent: &[&Outgoing], fates: &[Fate], heard: u64) {
+fn finish(lease: Lease, sent: &[Outgoing], fates: &[Fate], heard: u64) {
     let connection = &lease.connection;
     if fates.iter().all(|fate| matches!(fate, Fate::Acked | Fate::Nacked)) {
         return lease.give_back();
@@ -108,28 +108,30 @@ struct Flight<'a> {
 
 impl<'a> Flight<'a> {
     /// Hands every message to lapin, in order, without waiting for any.
-    async fn start(lease: &'a Lease, sent: &[(&'a Outgoing, &'a Message)]) -> Flight<'a> {
-        let stages = Vec::with_capacity(sent.len());
-        let mut flight = Flight { connection: &lease.connection, stages, returned: Returned::new() };
-        for (outgoing, message) in sent {
-            let mut publishing: Publishing<'a> = Box::pin(write(&lease.channel, outgoing, message));
-            let stage = match poll_immediate(&mut publishing).await {
-                None => Stage::Writing(publishing),
-                Some(written) => after_writing(written),
-            };
-            flight.stages.push(stage);
-        }
-        flight
+    fn start(lease: &'a Lease, sent: &mut [Outgoing], bodies: &[&'a [u8]]) -> Flight<'a> {
+        // Nobody is to be woken for each of them: whoever waits asks again.
+        let mut first_poll = Context::from_waker(Waker::noop());
+        let stage = |(outgoing, body): (&mut Outgoing, &&'a [u8])| {
+            let mut publishing = write(&lease.channel, outgoing, body);
+            match publishing.as_mut().poll(&mut first_poll) {
+                Poll::Pending => Stage::Writing(publishing),
+                Poll::Ready(written) => after_writing(written),
+            }
+        };
+        let stages = sent.iter_mut().zip(bodies).map(stage).collect();
+        Flight { connection: &lease.connection, stages, returned: Returned::new() }
     }
 
     /// Waits for every message to land. Cancellation keeps what has landed.
+    ///
+    /// The last first: when it has landed most others have, and the task is woken once for all of them.
     async fn land(&mut self) {
-        for at in 0..self.stages.len() {
+        for at in (0..self.stages.len()).rev() {
             if let Stage::Writing(publishing) = &mut self.stages[at] {
                 self.stages[at] = after_writing(publishing.await);
             }
         }
-        for at in 0..self.stages.len() {
+        for at in (0..self.stages.len()).rev() {
             if let Stage::Waiting(confirm) = &mut self.stages[at] {
                 let confirmed = confirm.await;
                 self.record(at, confirmed);
@@ -201,11 +203,11 @@ fn after_writing<'a>(written: Result<PublisherConfirm, lapin::Error>) -> Stage<'
     }
 }
 
-/// Ends once the message is written whole.
-async fn write(channel: &Channel, outgoing: &Outgoing, message: &Message) -> Result<PublisherConfirm, lapin::Error> {
-    let body = message.body().map_or(&[][..], |body| &body[..]);
+/// Ends once the message is written whole. Takes the properties out of `outgoing`.
+fn write<'a>(channel: &'a Channel, outgoing: &mut Outgoing, body: &'a [u8]) -> Publishing<'a> {
     // Mandatory: without a queue for it, the message comes back instead of being dropped.
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let (exchange, routing_key) = (outgoing.exchange.clone(), outgoing.routing_key.clone());
-    channel.basic_publish(exchange, routing_key, options, body, outgoing.properties.clone()).await
+    let properties = std::mem::take(&mut outgoing.properties);
+    Box::pin(channel.basic_publish(exchange, routing_key, options, body, properties))
 }

@@ -30,6 +30,16 @@ fn outcomes(answers: &[Result<(), Failure>]) -> Vec<Option<(Class, Outcome)>> {
     answers.iter().map(|answer| answer.as_ref().err().map(|failure| (failure.class, failure.outcome))).collect()
 }
 
+/// Until the client has taken in `connection.unblocked`, which it says through its probe.
+async fn until_unblocked(target: &Target) {
+    let unblocked = async {
+        while target.transport.probe(SOON).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, unblocked).await.expect("it is never unblocked");
+}
+
 const NOT_SENT: Option<(Class, Outcome)> = Some((Class::Transient, Outcome::NotDelivered));
 const LOST: Option<(Class, Outcome)> = Some((Class::Transient, Outcome::Lost));
 const NO_ANSWER: Option<(Class, Outcome)> = Some((Class::Transient, Outcome::NoAnswer));
@@ -182,7 +192,7 @@ async fn report_044_while_blocked_new_batches_are_answered_at_once_and_those_in_
     };
     let (answers, ()) = tokio::join!(publish(&target, &["a"], SOON), others);
     assert_eq!(outcomes(&answers), [None]);
-    assert_eq!(target.transport.probe(SOON).await, Ok(()));
+    until_unblocked(&target).await;
     assert_eq!(outcomes(&publish(&target, &["b"], SOON).await), [None]);
     assert_eq!(fake.connections(), 1);
 }
@@ -201,9 +211,7 @@ async fn report_044_a_blocked_connection_whose_batch_ran_out_of_time_stays_block
     assert_eq!(fake.connections(), 1, "a new connection would not know that it is blocked");
     rude.store(false, Ordering::SeqCst);
     fake.say(&unblocked());
-    while target.transport.probe(SOON).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    until_unblocked(&target).await;
     assert_eq!(outcomes(&publish(&target, &["b"], SOON).await), [None]);
 }
 
@@ -220,9 +228,7 @@ async fn report_044_what_is_not_yet_sent_when_the_blockage_begins_does_not_wait_
     assert_eq!(answers[0].as_ref().unwrap_err().detail, "blocked by the broker: low on memory");
     rude.store(false, Ordering::SeqCst);
     fake.say(&unblocked());
-    while target.transport.probe(SOON).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    until_unblocked(&target).await;
     assert_eq!(outcomes(&publish(&target, &["b"], SOON).await), [None]);
     assert_eq!(fake.connections(), 1);
 }

@@ -97,6 +97,11 @@ impl Broker {
         Broker { url, name, connection, channel }
     }
 
+    /// The same after a restart.
+    pub async fn again(self) -> Broker {
+        Broker { name: self.name, ..Broker::at(self.url).await }
+    }
+
     /// A durable exchange under this broker's random name.
     pub async fn exchange(&self, kind: ExchangeKind) {
         let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
