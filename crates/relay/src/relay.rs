@@ -20,6 +20,8 @@ use crate::{
 
 /// Between two looks at the counts of an outbox, which feed the metrics.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// Tries after which the wait for another relay's outbox grows no longer: 400 ms.
+const TAKE_OVER_TRIES: u32 = 3;
 /// How long releasing an outbox or closing a target may take at a stop.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -234,7 +236,7 @@ async fn hold(
     stop: CancellationToken,
     pumped: CancellationToken,
 ) {
-    let mut failures = 0;
+    let mut failures = 0_u32;
     while !stop.is_cancelled() {
         let held = tokio::select! {
             held = store.try_hold(&name) => held,
@@ -246,16 +248,21 @@ async fn hold(
                 tracing::info!(%outbox, %name, "holds the outbox");
                 owned.send_replace(LaneSet::ALL);
                 keep(held, &outbox, &owned, &pumped).await;
-                owned.send_replace(LaneSet::EMPTY);
                 continue;
             }
-            Ok(None) if failures == 0 => tracing::warn!(%outbox, "another relay holds the outbox; waiting for it"),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%outbox, "the outbox can't be held: {error}"),
+            Ok(None) => {
+                if failures == 0 {
+                    tracing::warn!(%outbox, "another relay holds the outbox; waiting for it");
+                }
+                failures = failures.saturating_add(1).min(TAKE_OVER_TRIES);
+            }
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(%outbox, "the outbox can't be held: {error}");
+            }
         }
-        failures += 1;
         tokio::select! {
-            () = sleep(Backoff::STORE.after(failures).min(Duration::from_secs(1))) => {}
+            () = sleep(Backoff::STORE.after(failures)) => {}
             () = stop.cancelled() => break,
         }
     }
@@ -273,8 +280,8 @@ async fn keep(
         why = held.lost() => Some(why),
         () = pumped.cancelled() => None,
     };
+    owned.send_replace(LaneSet::EMPTY);
     if let Some(why) = lost {
-        owned.send_replace(LaneSet::EMPTY);
         tracing::warn!(%outbox, "lost the outbox: {why}");
     }
     // Time-limited: a database that does not answer must not hold up a stop.

@@ -207,10 +207,10 @@ impl Running {
         }
     }
 
-    fn publish(&mut self, batch: Batch) {
+    fn publish(&mut self, mut batch: Batch) {
         let Some(transport) = self.pump.transports.get(&batch.target).map(Arc::clone) else { return };
         let deadline = self.pump.settings.publish_timeout;
-        let messages: Vec<Message> = batch.messages.clone();
+        let messages: Vec<Message> = std::mem::take(&mut batch.messages);
         let task = self.tasks.spawn(async move {
             let count = messages.len();
             let answers = tokio::time::timeout(deadline + GRACE, transport.publish(messages, deadline)).await;

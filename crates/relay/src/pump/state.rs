@@ -344,7 +344,8 @@ impl State {
         let read = (self.read_failures > 0).then_some(self.read_not_before);
         let held = self.held.next_due();
         let marks = self.outcomes.next_deadline(self.settings.mark_delay);
-        let waits = targets.chain(routes).chain(read).chain(held).chain(marks);
+        // What is due already and was not done waits for something else than time.
+        let waits = targets.chain(routes).chain(read).chain(held).chain(marks).filter(|at| *at > self.clock);
         waits.fold(self.next_tick, Duration::min)
     }
 

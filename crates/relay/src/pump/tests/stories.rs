@@ -119,6 +119,25 @@ fn rows_r32_report_035_a_read_that_fails_is_tried_again_ever_more_slowly() {
 }
 
 #[test]
+fn report_035_nothing_that_waits_for_an_answer_keeps_the_pump_spinning() {
+    let mut world = World::new(Settings::default(), &["r"]);
+    (0..10).for_each(|_| {
+        world.enqueue(None);
+    });
+    world.database.down = true;
+    world.run();
+    world.now = world.state.next_deadline().max(world.now + Duration::from_millis(1));
+    world.pull();
+    assert_eq!(world.reads.len(), 1, "a read that does not end");
+    for _ in 0..5 {
+        let deadline = world.state.next_deadline();
+        assert!(deadline > world.now, "asked to be called again at once");
+        world.now = deadline;
+        world.pull();
+    }
+}
+
+#[test]
 fn rows_r35_r36_without_lanes_nothing_is_read_and_with_them_at_once() {
     let mut world = World::new(patient(), &["r"]);
     world.enqueue(None);
