@@ -1,6 +1,6 @@
 //! The second INSERT that somebody writes by hand, and the poller that empties its table.
 
-use tokio_postgres::{Client, Statement, Transaction};
+use tokio_postgres::{Client, Statement, Transaction, types::Type};
 use uuid::Uuid;
 
 use crate::{Result, scene::connect};
@@ -10,19 +10,46 @@ pub(crate) async fn create_table(client: &Client, like: &str, table: &str) -> Re
     Ok(client.batch_execute(&format!("CREATE TABLE \"{table}\" (LIKE \"{like}\" INCLUDING ALL)")).await?)
 }
 
-pub(crate) async fn prepare(client: &Client, table: &str) -> Result<Statement> {
-    let sql = format!(
-        "INSERT INTO \"{table}\" (id, lane, type, headers, content_type, body) \
-         VALUES ($1, $2, $3, '{{}}', 'application/json', $4)"
-    );
-    Ok(client.prepare(&sql).await?)
+/// How the second INSERT is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// Parsed, planned and run in one round trip each time, as [`posthaste_store_postgres::Outbox`] does.
+    Unnamed,
+    /// Prepared once a session by the application itself.
+    Prepared,
 }
 
-pub(crate) async fn insert(tx: &Transaction<'_>, insert: &Statement, body: &[u8]) -> Result<()> {
-    let id = Uuid::now_v7();
-    let lane = i16::from(id.as_bytes()[15] & 127);
-    tx.execute(insert, &[&id, &lane, &"order.placed", &body]).await?;
-    Ok(())
+/// The second INSERT of one session.
+pub(crate) enum Insert {
+    Unnamed(String),
+    Prepared(Statement),
+}
+
+impl Insert {
+    pub(crate) async fn new(client: &Client, table: &str, form: Form) -> Result<Insert> {
+        let sql = format!(
+            "INSERT INTO \"{table}\" (id, lane, type, headers, content_type, body) \
+             VALUES ($1, $2, $3, '{{}}', 'application/json', $4)"
+        );
+        Ok(match form {
+            Form::Unnamed => Insert::Unnamed(sql),
+            Form::Prepared => Insert::Prepared(client.prepare(&sql).await?),
+        })
+    }
+
+    pub(crate) async fn run(&self, tx: &Transaction<'_>, body: &[u8]) -> Result<()> {
+        let id = Uuid::now_v7();
+        let lane = i16::from(id.as_bytes()[15] & 127);
+        let event_type = "order.placed";
+        match self {
+            Insert::Prepared(insert) => tx.execute(insert, &[&id, &lane, &event_type, &body]).await?,
+            Insert::Unnamed(sql) => {
+                let (id, lane) = ((&id as _, Type::UUID), (&lane as _, Type::INT2));
+                tx.execute_typed(sql, &[id, lane, (&event_type, Type::TEXT), (&body, Type::BYTEA)]).await?
+            }
+        };
+        Ok(())
+    }
 }
 
 /// Reads and marks whatever is there, every 5 ms, until it is dropped.

@@ -1,6 +1,9 @@
 //! Drains of a PostgreSQL outbox.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use posthaste_core::{options::Options, port::Target};
 use posthaste_relay::Settings;
@@ -78,15 +81,16 @@ fn figures(name: &str, pairs: &Pairs, least: Option<f64>, most_cpu: Option<f64>)
     ]
 }
 
-/// Drains an outbox by a relay.
+/// Drains an outbox by a relay: from its start until it has stopped.
 pub(super) async fn relayed(plan: &Plan, keys: u32, target: Target) -> Result<Sample> {
     let outbox = plan.server.outbox().await?;
     outbox.fill(plan.rows, keys).await?;
     let commit = plan.server.commit_millis().await?;
     let before = Reading::now(plan);
-    let (done, statements) = relay(&outbox, plan.rows, target).await?;
+    let start = Instant::now();
+    let (_, statements) = relay(&outbox, plan.rows, target).await?;
     let statements = statements.all() as f64 / f64::from(plan.rows);
-    let mut sample = before.sample(plan, last(&done), commit);
+    let mut sample = before.sample(plan, start.elapsed(), commit);
     sample.push((STATEMENTS, statements));
     finish(outbox, plan.rows, sample).await
 }
@@ -108,9 +112,9 @@ async fn by_hand(plan: &Plan, keys: u32, drain: impl AsyncFn(&Outbox, Arc<Count>
     outbox.fill(plan.rows, keys).await?;
     let commit = plan.server.commit_millis().await?;
     let before = Reading::now(plan);
-    let count = Count::new(plan.rows);
-    drain(&outbox, count.clone()).await?;
-    let sample = before.sample(plan, last(&count.all().await), commit);
+    let start = Instant::now();
+    drain(&outbox, Count::new(plan.rows)).await?;
+    let sample = before.sample(plan, start.elapsed(), commit);
     finish(outbox, plan.rows, sample).await
 }
 
@@ -125,10 +129,6 @@ async fn finish(outbox: Outbox, rows: u32, mut sample: Sample) -> Result<Sample>
     sample.push((DEAD, outbox.dead_versions().await? as f64 / f64::from(rows)));
     outbox.drop_tables().await?;
     Ok(sample)
-}
-
-fn last(tenths: &[Duration]) -> Duration {
-    tenths.last().copied().unwrap_or_default()
 }
 
 /// What had been used before a drain.

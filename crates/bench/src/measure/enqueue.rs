@@ -8,7 +8,9 @@ use posthaste_store_postgres::Outbox;
 use tokio::task::JoinSet;
 
 use crate::{
-    Plan, Result, bare, ours,
+    Plan, Result,
+    bare::enqueue::{self, Form, Insert},
+    meter, ours,
     report::{Figure, Must},
     rounds::{Pairs, Sample},
     scene::{self, BODY, connect},
@@ -16,6 +18,7 @@ use crate::{
 };
 
 const RATE: &str = "commits/s";
+const CPU: &str = "database CPU µs/commit";
 const COMMIT: &str = "ms/commit";
 const TURN: Duration = Duration::from_secs(2);
 
@@ -25,15 +28,17 @@ pub(super) async fn run(plan: &Plan) -> Result<Vec<Figure>> {
         .batch_execute("CREATE TABLE orders (id bigserial PRIMARY KEY, customer text NOT NULL, total int NOT NULL)")
         .await?;
     let mut figures = Vec::new();
-    for awake in [false, true] {
+    for (awake, form) in [(false, Form::Unnamed), (true, Form::Unnamed), (false, Form::Prepared)] {
         for clients in [8, 32] {
             let ours = async || with_event(plan, clients, awake).await;
-            let bare = async || with_second_insert(plan, clients, awake).await;
+            let bare = async || with_second_insert(plan, clients, awake, form).await;
             let pairs = Pairs::measure(plan.reps, ours, bare).await?;
             let relay = if awake { "relay running (bare: a poller)" } else { "no relay" };
-            let name = format!("enqueue, PostgreSQL, {clients} clients, {relay}");
+            let name = format!("enqueue, PostgreSQL, {clients} clients, {relay}, bare {form:?}");
+            let rate = Figure::of(&name, &pairs, RATE);
             let least = if clients == 8 { 0.90 } else { 0.85 };
-            figures.push(Figure::of(&name, &pairs, RATE).must(Must::Ratio(least)));
+            figures.push(if form == Form::Unnamed { rate.must(Must::Ratio(least)) } else { rate });
+            figures.push(Figure::of(&name, &pairs, CPU));
             figures.push(Figure::of(&name, &pairs, COMMIT));
         }
     }
@@ -56,12 +61,12 @@ async fn with_event(plan: &Plan, clients: usize, awake: bool) -> Result<Sample> 
     for _ in 0..clients {
         writers.spawn(write_events(outbox.url.clone(), Outbox::new(outbox.name.clone())));
     }
-    let rate = rate(writers).await?;
+    let written = written(plan, writers).await?;
     if let Some(relay) = relay {
         relay.stop().await;
     }
     outbox.drop_tables().await?;
-    Ok(vec![(RATE, rate), (COMMIT, commit)])
+    Ok([written, vec![(COMMIT, commit)]].concat())
 }
 
 async fn write_events(url: String, outbox: Outbox) -> Result<(u32, Duration)> {
@@ -83,48 +88,50 @@ async fn write_events(url: String, outbox: Outbox) -> Result<(u32, Duration)> {
 
 const ORDER: &str = "INSERT INTO orders (customer, total) VALUES ($1, $2)";
 
-async fn with_second_insert(plan: &Plan, clients: usize, awake: bool) -> Result<Sample> {
+async fn with_second_insert(plan: &Plan, clients: usize, awake: bool, form: Form) -> Result<Sample> {
     let outbox = plan.server.outbox().await?;
     let table = format!("{}_bare", outbox.table);
-    bare::enqueue::create_table(&outbox.client, &outbox.table, &table).await?;
+    enqueue::create_table(&outbox.client, &outbox.table, &table).await?;
     let mut poller = JoinSet::new();
     if awake {
         let (url, table) = (outbox.url.clone(), table.clone());
-        poller.spawn(async move { bare::enqueue::poll(&url, &table).await });
+        poller.spawn(async move { enqueue::poll(&url, &table).await });
     }
     let commit = plan.server.commit_millis().await?;
     let mut writers = JoinSet::new();
     for _ in 0..clients {
-        writers.spawn(write_rows(outbox.url.clone(), table.clone()));
+        writers.spawn(write_rows(outbox.url.clone(), table.clone(), form));
     }
-    let rate = rate(writers).await?;
+    let written = written(plan, writers).await?;
     poller.shutdown().await;
     outbox.client.batch_execute(&format!("DROP TABLE \"{table}\"")).await?;
     scene::Outbox::drop_tables(outbox).await?;
-    Ok(vec![(RATE, rate), (COMMIT, commit)])
+    Ok([written, vec![(COMMIT, commit)]].concat())
 }
 
-async fn write_rows(url: String, table: String) -> Result<(u32, Duration)> {
+async fn write_rows(url: String, table: String, form: Form) -> Result<(u32, Duration)> {
     let mut client = connect(&url).await?;
     let order = client.prepare(ORDER).await?;
-    let insert = bare::enqueue::prepare(&client, &table).await?;
+    let insert = Insert::new(&client, &table, form).await?;
     let body = body();
     let (mut commits, start) = (0, Instant::now());
     while start.elapsed() < TURN {
         let tx = client.transaction().await?;
         tx.execute(&order, &[&"somebody", &7]).await?;
-        bare::enqueue::insert(&tx, &insert, &body).await?;
+        insert.run(&tx, &body).await?;
         tx.commit().await?;
         commits += 1;
     }
     Ok((commits, start.elapsed()))
 }
 
-async fn rate(mut writers: JoinSet<Result<(u32, Duration)>>) -> Result<f64> {
-    let mut rate = 0.0;
+async fn written(plan: &Plan, mut writers: JoinSet<Result<(u32, Duration)>>) -> Result<Sample> {
+    let before = plan.server.cpu();
+    let (mut rate, mut commits) = (0.0, 0);
     while let Some(written) = writers.join_next().await {
-        let (commits, took) = written??;
-        rate += f64::from(commits) / took.as_secs_f64();
+        let (count, took) = written??;
+        rate += f64::from(count) / took.as_secs_f64();
+        commits += count;
     }
-    Ok(rate)
+    Ok(vec![(RATE, rate), (CPU, meter::micros_each(before, plan.server.cpu(), commits))])
 }
