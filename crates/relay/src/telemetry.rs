@@ -29,10 +29,10 @@ impl Telemetry {
     pub(crate) fn observe(&self, report: &Report) {
         let outbox = &self.outbox;
         match report {
-            Report::Published { route, cause } => {
+            Report::Published { route, cause, count } => {
                 let labels =
                     [("outbox", outbox.clone()), ("route", route.to_string()), ("path", cause.as_str().to_owned())];
-                counter!("posthaste_published_total", &labels).increment(1);
+                counter!("posthaste_published_total", &labels).increment(*count);
             }
             Report::Failed { id, route, class, detail, dead } => {
                 self.count_failure(route.as_str(), class.as_str());

@@ -80,7 +80,7 @@ fn decode(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
         id: RowId::from(row.try_get::<_, Uuid>(0)?),
         seq: row.try_get(1)?,
         // Both are held to their range by a CHECK.
-        lane: u8::try_from(lane).ok().and_then(Lane::new).unwrap_or(Lane::of_key("")),
+        lane: u8::try_from(lane).ok().and_then(Lane::new).unwrap_or_else(|| Lane::of_key("")),
         status: status.parse().unwrap_or(Status::Pending),
         event_type: row.try_get(3)?,
         key: row.try_get(4)?,

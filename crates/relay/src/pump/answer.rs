@@ -8,6 +8,7 @@ use posthaste_core::{
 };
 
 use super::{
+    cause::Cause,
     gates::{GateKey, Next},
     held::HeldRow,
     outcomes::{Settling, Then},
@@ -58,11 +59,23 @@ impl State {
         if self.route_breakers.get_mut(&part.route).is_some_and(posthaste_core::breaker::Breaker::succeed) {
             self.read_passed_again(&part.route);
         }
-        let Some(work) = self.work.get(&part.row) else { return };
-        self.reports.push(Report::Published { route: part.route.clone(), cause: work.cause });
+        let Some(cause) = self.work.get(&part.row).map(|work| work.cause) else { return };
+        self.report_published(&part.route, cause);
         self.end(part, PartState::Confirmed);
         self.open_gate(part);
         self.conclude(part.row);
+    }
+
+    /// One report for a run of equal ones: a batch has thousands.
+    fn report_published(&mut self, route: &RouteKey, cause: Cause) {
+        if let Some(Report::Published { route: last, cause: of, count }) = self.reports.last_mut()
+            && last == route
+            && *of == cause
+        {
+            *count += 1;
+            return;
+        }
+        self.reports.push(Report::Published { route: route.clone(), cause, count: 1 });
     }
 
     /// Answers the part if it is to be sent again before all others.

@@ -8,12 +8,14 @@ use crate::route::TargetKey;
 /// Something that happened in a pump.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// A route confirmed a row.
+    /// A route confirmed rows.
     Published {
         /// The route.
         route: RouteKey,
-        /// What made the row be read.
+        /// What made the rows be read.
         cause: Cause,
+        /// How many.
+        count: u64,
     },
     /// A route did not confirm a row.
     Failed {
