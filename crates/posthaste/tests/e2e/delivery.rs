@@ -68,7 +68,8 @@ async fn product_4_a_plain_insert_is_delivered_like_any_other() {
     let Some(bench) = Bench::new().await else { return };
     let relay = bench.relay(Settings::default());
     let table = bench.outbox.table();
-    let insert = format!("INSERT INTO \"{table}\" (type, body) VALUES ('order.placed', convert_to('{{\"n\":7}}', 'UTF8'))");
+    let insert =
+        format!("INSERT INTO \"{table}\" (type, body) VALUES ('order.placed', convert_to('{{\"n\":7}}', 'UTF8'))");
     bench.client.batch_execute(&insert).await.unwrap();
     let received = bench.receive(1).await;
     assert_eq!(number(&received[0]), 7);

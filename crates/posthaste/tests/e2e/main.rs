@@ -1,6 +1,5 @@
 //! The main job, end to end: PostgreSQL → RabbitMQ, with everything real.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "these are tests")]
 
 mod bench;
 mod delivery;
