@@ -1,7 +1,8 @@
-//! The project's own commands: `cargo xtask services`, `test` and `check`.
+//! The project's own commands: `cargo xtask services`, `test`, `check` and `bench`.
 //!
 //! CI runs exactly these, so what passes here passes there.
 
+mod bench;
 mod cargo;
 mod check;
 mod install;
@@ -15,7 +16,7 @@ use clap::{Parser, Subcommand};
 /// What a command says when it can't do its work: what is wrong and what to do.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Work on Posthaste: real servers for the tests, the tests, the checks.
+/// Work on Posthaste: real servers for the tests, the tests, the checks, the measurements.
 #[derive(Debug, Parser)]
 #[command(
     name = "xtask",
@@ -32,6 +33,7 @@ enum Command {
     Services(services::Arguments),
     Test(test::Arguments),
     Check(check::Arguments),
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Services(arguments) => services::run(&arguments),
         Command::Test(arguments) => test::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error}");
