@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use posthaste_core::{OutboxName, RowId, Status, port::Filter};
 
-use crate::config::duration::{self, Bare};
+use crate::{
+    ask::RelayAddress,
+    config::duration::{self, Bare},
+};
 
 /// A transactional outbox: events are rows written in the transaction that changes the state, a
 /// relay delivers them right after the commit, and whatever fails is recovered from the database.
@@ -261,8 +264,8 @@ pub struct Explain {
     #[command(flatten)]
     pub one: One,
     /// The --http address of a relay, to ask it which targets it has paused; such as 127.0.0.1:9100
-    #[arg(long, value_name = "ADDR")]
-    pub relay: Option<std::net::SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT")]
+    pub relay: Option<RelayAddress>,
 }
 
 /// Rows to change.

@@ -1,32 +1,29 @@
 //! What a relay serves under `--http`: metrics, health, its status as JSON, and a page.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
     extract::State,
-    http::StatusCode,
+    http::{StatusCode, header::CONTENT_TYPE},
     response::{Html, IntoResponse, Response},
     routing::get,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use posthaste_core::{OutboxName, port::Store};
-use posthaste_relay::RelayHandle;
+use posthaste_relay::{Observer, OutboxHealth, route::TargetKey};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::Mutex, task::JoinHandle, time::interval};
+use tokio::{net::TcpListener, task::JoinSet, time::interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     exit::{Fault, say},
     output::StatusJson,
+    wiring::RouteJson,
 };
 
-/// How old the counts on the page may be: all viewers share one look at the database.
-const FRESH_FOR: Duration = Duration::from_secs(2);
+/// How long a stop waits for answers under way.
+const FAREWELL: Duration = Duration::from_secs(1);
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// A bound address, or none.
@@ -46,19 +43,20 @@ pub async fn bind(address: Option<SocketAddr>) -> Result<Page, Fault> {
     Ok(Page(Some((listener, metrics))))
 }
 
-/// A page that is being served.
+/// A page that is being served; no longer, once this is dropped.
 pub struct Served {
     stop: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 impl Page {
-    /// Serves until told to end.
-    pub fn serve(self, handle: Arc<RelayHandle>, sources: Vec<(OutboxName, Arc<dyn Store>)>) -> Served {
+    /// Serves until told to end; tells what `relay` last said, and asks no database.
+    pub fn serve(self, relay: Observer, routes: Vec<RouteJson>) -> Served {
         let stop = CancellationToken::new();
-        let Some((listener, metrics)) = self.0 else { return Served { stop, tasks: Vec::new() } };
-        let upkeep = tokio::spawn(keep_up(metrics.clone(), stop.clone()));
-        let state = Arc::new(Shared { handle, sources, metrics, counts: Mutex::new(None) });
+        let Some((listener, metrics)) = self.0 else { return Served { stop, tasks: JoinSet::new() } };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(keep_up(metrics.clone(), stop.clone()));
+        let state = Arc::new(Shared { relay, routes, metrics });
         let router = Router::new()
             .route("/", get(page))
             .route("/metrics", get(metrics_text))
@@ -67,25 +65,21 @@ impl Page {
             .route("/status", get(status))
             .with_state(state);
         let ended = stop.clone().cancelled_owned();
-        let server = tokio::spawn(async move {
+        tasks.spawn(async move {
             if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(ended).await {
                 tracing::warn!("the page is served no longer: {error}");
             }
         });
-        Served { stop, tasks: vec![upkeep, server] }
+        Served { stop, tasks }
     }
 }
 
 impl Served {
     /// Ends it; connections that linger are cut.
-    pub async fn end(self) {
+    pub async fn end(mut self) {
         self.stop.cancel();
-        for task in self.tasks {
-            let aborting = task.abort_handle();
-            if tokio::time::timeout(Duration::from_secs(1), task).await.is_err() {
-                aborting.abort();
-            }
-        }
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FAREWELL, all).await;
     }
 }
 
@@ -100,26 +94,25 @@ async fn keep_up(metrics: PrometheusHandle, stop: CancellationToken) {
 }
 
 struct Shared {
-    handle: Arc<RelayHandle>,
-    sources: Vec<(OutboxName, Arc<dyn Store>)>,
+    relay: Observer,
+    routes: Vec<RouteJson>,
     metrics: PrometheusHandle,
-    counts: Mutex<Option<(Instant, Value)>>,
 }
 
 async fn page() -> Html<&'static str> {
     Html(include_str!("page.html"))
 }
 
-async fn metrics_text(State(shared): State<Arc<Shared>>) -> String {
-    shared.metrics.render()
+async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], shared.metrics.render()).into_response()
 }
 
 async fn live(State(shared): State<Arc<Shared>>) -> StatusCode {
-    if shared.handle.is_alive() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    if shared.relay.is_alive() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    let health = shared.handle.health();
+    let health = shared.relay.health();
     let reasons = health.reasons();
     let recovery = if health.recovers() { "running" } else { "suspended" };
     let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -127,42 +120,40 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn status(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let health = shared.handle.health();
-    let outboxes: Vec<Value> = health
+    let health = shared.relay.health();
+    let relay: Vec<Value> = health.outboxes.iter().map(of_relay).collect();
+    // `null` for an outbox that can't be read.
+    let counts: Vec<Option<StatusJson<'_>>> = health
         .outboxes
         .iter()
-        .map(|outbox| {
-            json!({
-                "outbox": outbox.outbox.to_string(),
-                "owns_lanes": outbox.progress.owns_lanes,
-                "listening": outbox.listening,
-                "in_flight": outbox.progress.in_flight,
-                "unmarked": outbox.progress.unmarked,
-                "held": outbox.progress.held,
-                "deferred": outbox.progress.deferred,
-                "paused": outbox.progress.paused.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            })
-        })
+        .map(|outbox| outbox.status.as_ref().map(|status| StatusJson::new(&outbox.outbox, status)))
         .collect();
-    Json(json!({ "relay": outboxes, "outboxes": shared.counts().await, "reasons": health.reasons() }))
+    let reasons = health.reasons();
+    Json(json!({ "relay": relay, "outboxes": counts, "routes": shared.routes, "reasons": reasons }))
 }
 
-impl Shared {
-    /// The counts of every outbox; `null` for one that can't be read.
-    async fn counts(&self) -> Value {
-        let mut counts = self.counts.lock().await;
-        if let Some((at, known)) = counts.as_ref()
-            && at.elapsed() < FRESH_FOR
-        {
-            return known.clone();
-        }
-        let mut all = Vec::new();
-        for (name, store) in &self.sources {
-            let status = store.status().await.ok();
-            all.push(status.map_or(Value::Null, |status| json!(StatusJson::new(name, &status))));
-        }
-        let all = Value::from(all);
-        *counts = Some((Instant::now(), all.clone()));
-        all
-    }
+fn of_relay(outbox: &OutboxHealth) -> Value {
+    json!({
+        "outbox": outbox.outbox.to_string(),
+        "owns_lanes": outbox.progress.owns_lanes,
+        "listening": outbox.listening,
+        "in_flight": outbox.progress.in_flight,
+        "unmarked": outbox.progress.unmarked,
+        "held": outbox.progress.held,
+        "deferred": outbox.progress.deferred,
+        "paused": outbox.progress.paused.iter().map(|target| paused(outbox, target)).collect::<Vec<_>>(),
+    })
+}
+
+fn paused(outbox: &OutboxHealth, target: &TargetKey) -> PausedJson {
+    PausedJson { target: target.to_string(), why: outbox.pauses.get(target).cloned() }
+}
+
+/// A paused target as a relay shows it to those who ask.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PausedJson {
+    /// The target.
+    pub target: String,
+    /// What it was paused for.
+    pub why: Option<String>,
 }

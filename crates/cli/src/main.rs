@@ -1,6 +1,7 @@
 //! The command `posthaste`: writes, looks at and repairs outboxes from a shell.
 
 mod args;
+mod ask;
 mod commands;
 mod config;
 mod exit;

@@ -11,6 +11,7 @@ use posthaste_relay::{
     RetryPolicy, Settings,
     route::{Route, Routes, TargetKey, TypePattern, condition, payload},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{Config, RouteConfig},
@@ -27,6 +28,18 @@ pub struct Wiring {
     routes: Vec<Route>,
     discards: Vec<TypePattern>,
     max_body: u64,
+}
+
+/// A route as a relay shows it to those who ask.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RouteJson {
+    /// Its key.
+    pub route: String,
+    /// The types it takes.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// Where its messages go.
+    pub target: String,
 }
 
 impl Wiring {
@@ -62,6 +75,16 @@ impl Wiring {
         let source = format!("/posthaste/{outbox}").into();
         let routes = Routes::new(self.routes.clone(), self.discards.clone(), source, self.max_body);
         routes.map(Arc::new).map_err(|error| Fault::usage(error.to_string()))
+    }
+
+    /// The routes, to be shown.
+    pub fn shown(&self) -> Vec<RouteJson> {
+        let shown = |route: &Route| RouteJson {
+            route: route.key.to_string(),
+            pattern: route.pattern.to_string(),
+            target: route.target.to_string(),
+        };
+        self.routes.iter().map(shown).collect()
     }
 
     fn empty(config: &Config) -> Wiring {

@@ -4,6 +4,7 @@ mod common;
 
 use std::{
     collections::{BTreeSet, HashMap},
+    io::{BufRead as _, BufReader},
     process::{Child, Stdio},
     time::Duration,
 };
@@ -15,7 +16,15 @@ use lapin::{
     options::{BasicConsumeOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::FieldTable,
 };
-use posthaste_testkit::{eventually, service};
+use posthaste_testkit::{
+    eventually,
+    proxy::{Mode, Proxy},
+    service,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -142,8 +151,8 @@ async fn rows_r53_an_orderly_stop_repeats_nothing() {
     scene.enqueue(6000).await;
     let mut child = scene.start();
     scene.until_queued(500).await;
-    let sent = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill runs");
-    assert!(sent.success() && child.wait().expect("ended").success());
+    terminate(&child);
+    assert!(child.wait().expect("ended").success());
     scene.until_empty();
     let (bodies, count) = scene.drain().await;
     assert_eq!((count, numbers(&bodies)), (6000, (0..6000).collect()));
@@ -159,11 +168,63 @@ async fn report_014_two_relays_on_one_outbox_send_nothing_twice() {
     }
     scene.until_queued(4000).await;
     for child in [&mut first, &mut second] {
-        let pid = child.id().to_string();
-        std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
+        terminate(child);
         assert!(child.wait().expect("ended").success());
     }
     let (bodies, count) = scene.drain().await;
     assert_eq!((count, bodies.len()), (4000, 4000));
     scene.strike().await;
+}
+
+/// The outbox as it is reached through a proxy, and the proxy.
+async fn through_a_proxy(url: &str) -> (String, Proxy) {
+    let (before, after) = url.split_once('@').expect("a user");
+    let (server, database) = after.split_once('/').expect("a database");
+    let proxy = Proxy::start(server.parse().expect("an address with a port")).await;
+    (format!("{before}@{}/{database}", proxy.addr()), proxy)
+}
+
+/// Asks a relay's page, and does not wait for the answer.
+async fn ask(address: &str, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.expect("the page is there");
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.expect("asked");
+    stream
+}
+
+async fn is_ready(address: &str) -> bool {
+    let mut answer = String::new();
+    let read = ask(address, "/health/ready").await.read_to_string(&mut answer).await;
+    read.is_ok() && answer.starts_with("HTTP/1.0 200")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_r53_a_viewer_and_a_slow_database_do_not_cut_the_drain_short() {
+    let Some(scene) = Scene::set().await else { return };
+    let (store, proxy) = through_a_proxy(&scene.outbox.url).await;
+    let mut command = binary();
+    command.args(["relay", "--store", &store, "--outbox", &scene.outbox.name, "--to", &scene.to]);
+    command.args(["--http", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the relay starts");
+    let mut err = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    err.read_line(&mut line).expect("the address is said");
+    let address = line.trim().rsplit('/').next().expect("an address").to_owned();
+    let drained = std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
+    eventually(PATIENCE, "it is ready", || is_ready(&address)).await;
+
+    proxy.set(Mode::Delay(Duration::from_millis(600))).await;
+    scene.enqueue(100).await;
+    scene.until_queued(100).await;
+    let _viewers = [ask(&address, "/status").await, ask(&address, "/").await, ask(&address, "/metrics").await];
+    terminate(&child);
+    let ended = tokio::task::spawn_blocking(move || child.wait()).await.expect("waited").expect("ended");
+    assert!(ended.success());
+    assert_eq!(scene.outbox.status()["published"], 100, "what was confirmed is not marked");
+    drained.join().expect("read").expect("read");
+    scene.strike().await;
+}
+
+fn terminate(child: &Child) {
+    let sent = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
 }

@@ -17,7 +17,8 @@ pub use posthaste_core::{
     port::{EnqueueError, Enqueued, Receipt},
 };
 pub use posthaste_relay::{
-    Bounds, BuildError, Health, OutboxHealth, Progress, Relay, RelayBuilder, RelayHandle, RetryPolicy, Settings, route,
+    Bounds, BuildError, Health, Observer, OutboxHealth, Progress, Relay, RelayBuilder, RelayHandle, RetryPolicy,
+    Settings, route,
 };
 
 /// The PostgreSQL store.

@@ -1,6 +1,10 @@
 //! A relay: the pumps of one or more outboxes, what they hold, and how they stop.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use posthaste_core::{
     Backoff, LaneSet, OutboxName,
@@ -10,6 +14,7 @@ use tokio::{sync::watch, task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    health::{Counts, Health, Observer, Part},
     local_waker::LocalWaker,
     pump::{Progress, Pump, Report, Wires},
     retention,
@@ -96,71 +101,13 @@ pub struct Relay {
     transports: HashMap<TargetKey, Arc<dyn Transport>>,
 }
 
-/// How a relay is doing.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    /// Each outbox.
-    pub outboxes: Vec<OutboxHealth>,
-}
-
-impl Health {
-    /// Why events may not be going out; empty when all is well.
-    #[must_use]
-    pub fn reasons(&self) -> Vec<String> {
-        self.outboxes.iter().flat_map(OutboxHealth::reasons).collect()
-    }
-
-    /// Whether every outbox is being recovered from the database by this relay.
-    #[must_use]
-    pub fn recovers(&self) -> bool {
-        self.outboxes.iter().all(|outbox| outbox.progress.owns_lanes)
-    }
-}
-
-/// How one outbox is doing.
-#[derive(Clone, Debug)]
-pub struct OutboxHealth {
-    /// The outbox.
-    pub outbox: OutboxName,
-    /// How far its pump is.
-    pub progress: Progress,
-    /// Whether the store's wake-ups work; without them the interval decides.
-    pub listening: bool,
-    /// Why its status could not be read, if it could not.
-    pub unreadable: Option<String>,
-}
-
-impl OutboxHealth {
-    fn reasons(&self) -> Vec<String> {
-        let outbox = &self.outbox;
-        let mut reasons = Vec::new();
-        if !self.progress.owns_lanes {
-            reasons.push(format!("{outbox}: another relay holds it, or the database can't be reached"));
-        }
-        if !self.listening {
-            reasons.push(format!("{outbox}: the wake-up connection is down"));
-        }
-        reasons.extend(self.unreadable.iter().map(|why| format!("{outbox}: its status can't be read: {why}")));
-        reasons.extend(self.progress.paused.iter().map(|target| format!("{outbox}: target {target} is paused")));
-        reasons
-    }
-}
-
 /// A running relay. Dropping it stops it without a drain: rows that were sent and not marked are
 /// sent again by the next relay.
 pub struct RelayHandle {
     stop: CancellationToken,
     tasks: JoinSet<()>,
     transports: HashMap<TargetKey, Arc<dyn Transport>>,
-    parts: Vec<Part>,
-}
-
-struct Part {
-    outbox: OutboxName,
-    waker: Arc<LocalWaker>,
-    progress: watch::Receiver<Progress>,
-    listening: watch::Receiver<bool>,
-    unreadable: watch::Receiver<Option<String>>,
+    parts: Arc<[Part]>,
 }
 
 impl Relay {
@@ -180,7 +127,8 @@ impl Relay {
         for source in self.outboxes {
             parts.push(start_outbox(&mut tasks, source, &self.transports, &self.name, &stop));
         }
-        RelayHandle { stop, tasks, transports: self.transports, parts }
+        telemetry::targets(self.transports.keys());
+        RelayHandle { stop, tasks, transports: self.transports, parts: parts.into() }
     }
 }
 
@@ -198,7 +146,8 @@ fn start_outbox(
     let (owned_tx, owned) = watch::channel(LaneSet::EMPTY);
     let (progress_tx, progress) = watch::channel(Progress::default());
     let (listening_tx, listening) = watch::channel(true);
-    let (unreadable_tx, unreadable) = watch::channel(None);
+    let (counts_tx, counts) = watch::channel(None);
+    let (pauses_tx, pauses) = watch::channel(BTreeMap::new());
     let waker = Arc::new(LocalWaker::default());
     let telemetry = Arc::new(Telemetry::new(&outbox));
     let wires = Wires {
@@ -209,7 +158,10 @@ fn start_outbox(
         listening: listening_tx,
         observe: Arc::new({
             let telemetry = Arc::clone(&telemetry);
-            move |report: Report| telemetry.observe(&report)
+            move |report: Report| {
+                telemetry.observe(&report);
+                note_pauses(&pauses_tx, report);
+            }
         }),
     };
     let pumped = CancellationToken::new();
@@ -219,12 +171,21 @@ fn start_outbox(
         done.cancel();
     });
     tasks.spawn(hold(Arc::clone(&store), outbox.clone(), name.to_owned(), owned_tx, stop.clone(), pumped));
-    tasks.spawn(watch_status(Arc::clone(&store), outbox.clone(), unreadable_tx, stop.clone()));
+    tasks.spawn(watch_status(Arc::clone(&store), outbox.clone(), counts_tx, stop.clone()));
     tasks.spawn(watch_progress(telemetry, progress.clone(), owned, stop.clone()));
     if !retention.is_zero() {
         tasks.spawn(retention::run(store as _, outbox.clone(), retention, stop.clone()));
     }
-    Part { outbox, waker, progress, listening, unreadable }
+    Part { outbox, waker, progress, listening, counts, pauses }
+}
+
+/// Keeps why each target was paused.
+fn note_pauses(pauses: &watch::Sender<BTreeMap<TargetKey, String>>, report: Report) {
+    match report {
+        Report::Paused { target, detail } => pauses.send_modify(|pauses| drop(pauses.insert(target, detail))),
+        Report::Resumed { target } => pauses.send_modify(|pauses| drop(pauses.remove(&target))),
+        _ => {}
+    }
 }
 
 /// Holds the outbox while the pump runs, and takes it again whenever it is lost.
@@ -288,11 +249,11 @@ async fn keep(
     let _ = tokio::time::timeout(FAREWELL, held.release()).await;
 }
 
-/// Reads the counts of an outbox for the metrics.
+/// Reads the counts of an outbox, for the metrics and for observers.
 async fn watch_status(
     store: Arc<dyn Store>,
     outbox: OutboxName,
-    unreadable: watch::Sender<Option<String>>,
+    counts: watch::Sender<Counts>,
     stop: CancellationToken,
 ) {
     loop {
@@ -300,16 +261,11 @@ async fn watch_status(
             status = store.status() => status,
             () = stop.cancelled() => return,
         };
-        match status {
-            Ok(status) => {
-                telemetry::outbox_status(&outbox, &status);
-                unreadable.send_replace(None);
-            }
-            Err(error) => {
-                telemetry::outbox_unreadable(&outbox);
-                unreadable.send_replace(Some(error.to_string()));
-            }
+        match &status {
+            Ok(status) => telemetry::outbox_status(&outbox, status),
+            Err(_) => telemetry::outbox_unreadable(&outbox),
         }
+        counts.send_replace(Some(status.map_err(|error| error.to_string())));
         tokio::select! {
             () = sleep(STATUS_EVERY) => {}
             () = stop.cancelled() => return,
@@ -340,22 +296,16 @@ impl RelayHandle {
         Some(Arc::clone(&part.waker) as _)
     }
 
-    /// Whether every pump still runs.
-    #[must_use]
-    pub fn is_alive(&self) -> bool {
-        self.parts.iter().all(|part| part.progress.has_changed().is_ok())
-    }
-
     /// How it is doing now.
     #[must_use]
     pub fn health(&self) -> Health {
-        let outboxes = self.parts.iter().map(|part| OutboxHealth {
-            outbox: part.outbox.clone(),
-            progress: part.progress.borrow().clone(),
-            listening: *part.listening.borrow(),
-            unreadable: part.unreadable.borrow().clone(),
-        });
-        Health { outboxes: outboxes.collect() }
+        self.observer().health()
+    }
+
+    /// What sees how it is doing, and outlives it.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::clone(&self.parts))
     }
 
     /// The progress of each outbox, to wait on.

@@ -9,7 +9,10 @@ use std::{
 use metrics::{counter, gauge};
 use posthaste_core::{OutboxName, Status, port::OutboxStatus};
 
-use crate::pump::{Progress, Report};
+use crate::{
+    pump::{Progress, Report},
+    route::TargetKey,
+};
 
 /// Between two log lines of one kind.
 const QUIET: Duration = Duration::from_secs(10);
@@ -98,6 +101,13 @@ impl Telemetry {
     fn count_failure(&self, route: &str, class: &'static str) {
         let labels = [("outbox", self.outbox.clone()), ("route", route.to_owned()), ("class", class.to_owned())];
         counter!("posthaste_failures_total", &labels).increment(1);
+    }
+}
+
+/// Shows targets as not paused, before the first of them is.
+pub(crate) fn targets<'a>(targets: impl Iterator<Item = &'a TargetKey>) {
+    for target in targets {
+        gauge!("posthaste_target_paused", "target" => target.to_string()).set(0.0);
     }
 }
 

@@ -1,30 +1,19 @@
 //! `explain`: gathers what is known about a row, and says why it has not been delivered yet.
 
-use std::{net::SocketAddr, time::Duration};
-
 use posthaste_core::{
     OutboxName, Row, Timestamp,
     port::{ReadRequest, Store},
 };
-use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
 use crate::{
     args::{Explain, One},
+    ask::ask,
     exit::{Done, Fault},
-    explain::{Explanation, Facts, Reason, RelaySays, explain, unknown},
+    explain::{Explanation, Facts, Reason, explain, unknown},
     output::{Out, printable},
-    setup::{IfEmpty, Setup, called},
+    setup::{IfEmpty, Setup},
     wiring::Wiring,
 };
-
-/// Longest wait for a relay's answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest answer that is read.
-const MOST_ANSWER: u64 = 1 << 20;
 
 pub async fn run(args: &Explain, out: &mut Out) -> Result<Done, Fault> {
     let One { id, at, json } = &args.one;
@@ -43,8 +32,8 @@ async fn answer(args: &Explain, setup: &Setup, store: &dyn Store, row: &Row) -> 
     let predecessor = store.predecessor(row).await?;
     let status = store.status().await?;
     let now = clock(store, row).await?;
-    let relay = match args.relay {
-        Some(address) => Some(ask(address, &outbox).await?),
+    let relay = match &args.relay {
+        Some(address) => Some(ask(address, &outbox, row).await?),
         None => None,
     };
     Ok(explain(&Facts {
@@ -64,37 +53,6 @@ fn routed(setup: &Setup, outbox: &OutboxName, row: &Row) -> Result<Option<bool>,
     }
     let routes = Wiring::of_config(&setup.config)?.routes_of(outbox)?;
     Ok(Some(!routes.keys_of(row).is_empty()))
-}
-
-/// Asks a relay what it says of the outbox.
-async fn ask(address: SocketAddr, outbox: &OutboxName) -> Result<RelaySays, Fault> {
-    let unreachable = |why: String| Fault::Failed {
-        code: 3,
-        error: format!("the relay at {address} does not answer: {why}"),
-        hint: Some("--relay takes the address that the relay was given with --http".to_owned()),
-    };
-    let asked = tokio::time::timeout(PATIENCE, get_status(address)).await;
-    let body = asked.map_err(|_| unreachable("no answer in time".into()))?;
-    let body = body.map_err(|error| unreachable(error.to_string()))?;
-    let status: Value = serde_json::from_str(&body).map_err(|_| unreachable("that is no relay's status".into()))?;
-    let all = status["relay"].as_array().into_iter().flatten();
-    let mine = all.into_iter().find(|entry| entry["outbox"] == outbox.to_string());
-    let mine = mine.ok_or_else(|| unreachable(format!("it does not pump {}", called(outbox))))?;
-    let paused: Vec<&str> = mine["paused"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    Ok(RelaySays {
-        name: address.to_string(),
-        owns_lane: mine["owns_lanes"] == true,
-        in_flight: false,
-        paused: (!paused.is_empty()).then(|| (paused.join(", "), "its log says why".to_owned())),
-    })
-}
-
-async fn get_status(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(b"GET /status HTTP/1.0\r\n\r\n").await?;
-    let mut answer = String::new();
-    stream.take(MOST_ANSWER).read_to_string(&mut answer).await?;
-    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
 }
 
 /// The database's clock: every read tells it, and one of a single row without its body is cheap.

@@ -3,7 +3,7 @@
 mod stdout;
 mod until;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use posthaste_core::{
     Backoff, ErrorKind, OutboxName,
@@ -37,21 +37,28 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     let page = http::bind(args.http).await?;
     let deadline = args.timeout.map(|timeout| tokio::time::Instant::now() + timeout);
     let names = setup.several(&args.at);
-    let sources = tokio::select! {
-        sources = open_all(&setup, &names) => sources?,
+    let opened = async {
+        let sources = open_all(&setup, &names).await?;
+        // Counted before the relay can add to them.
+        let dead_letters = if args.until_empty { until::dead_letters(&sources).await } else { 0 };
+        Ok::<_, Fault>((sources, dead_letters))
+    };
+    let (sources, dead_letters) = tokio::select! {
+        opened = opened => opened?,
         () = signals.next() => return Ok(Done::Clean),
         () = until::reached(deadline) => return Err(until::gave_up(&["the database can't be reached".to_owned()])),
     };
-    let handle = Arc::new(start(args, &setup.config, wiring, &sources, &closed)?);
-    let served = page.serve(Arc::clone(&handle), sources.clone());
+    let routes = wiring.shown();
+    let handle = start(args, &setup.config, wiring, &sources, &closed)?;
+    let served = page.serve(handle.observer(), routes);
     let ended = tokio::select! {
-        ended = until::wait(args, &handle, &sources) => ended,
+        ended = until::wait(args, &handle, &sources, dead_letters) => ended,
         () = closed.cancelled() => Ended::Closed,
         () = signals.next() => Ended::Stopped,
         () = until::reached(deadline) => Ended::TimedOut(handle.health().reasons()),
     };
-    served.end().await;
     stop(handle, &mut signals).await?;
+    served.end().await;
     until::conclude(ended)
 }
 
@@ -128,8 +135,7 @@ async fn make_empty(setup: &Setup, names: &[OutboxName], stores: &[Arc<dyn Store
 }
 
 /// Drains; a second signal ends it at once.
-async fn stop(handle: Arc<RelayHandle>, signals: &mut Signals) -> Result<(), Fault> {
-    let Some(handle) = Arc::into_inner(handle) else { return Ok(()) };
+async fn stop(handle: RelayHandle, signals: &mut Signals) -> Result<(), Fault> {
     tokio::select! {
         () = handle.stop() => Ok(()),
         () = signals.next() => Err(Fault::failure("ended by a second signal; what was in flight is sent again")),
@@ -155,6 +161,3 @@ impl Signals {
         }
     }
 }
-
-/// Between two looks at the counts, for the line on the terminal.
-const LINE_EVERY: Duration = Duration::from_millis(500);

@@ -1,17 +1,22 @@
 //! When a relay ends of itself: nothing left, everything read once, or out of time.
 
-use std::{collections::BTreeMap, future::pending, io::IsTerminal as _};
+use std::{collections::BTreeMap, future::pending, io::IsTerminal as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use posthaste_core::port::OutboxStatus;
-use posthaste_relay::{Progress, RelayHandle};
+use posthaste_relay::{Health, Progress, RelayHandle};
 use tokio::{sync::watch, time::Instant};
 
-use super::{LINE_EVERY, Source};
+use super::Source;
 use crate::{
     args::Relay as Arguments,
     exit::{Done, Fault, say},
 };
+
+/// Between two questions to a database that did not answer.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Between two lines on the terminal.
+const LINE_EVERY: Duration = Duration::from_millis(500);
 
 /// How a relay ended.
 pub enum Ended {
@@ -33,12 +38,12 @@ pub enum Ended {
 }
 
 /// Waits until the relay may end of itself; for ever if it may not.
-pub async fn wait(args: &Arguments, handle: &RelayHandle, sources: &[Source]) -> Ended {
+/// `dead_letters` is how many there were before the relay started.
+pub async fn wait(args: &Arguments, handle: &RelayHandle, sources: &[Source], dead_letters: u64) -> Ended {
     if args.until_empty {
-        let line = args.at.place.store.is_some() && std::io::stderr().is_terminal();
         tokio::select! {
-            ended = empty(handle, sources) => return ended,
-            () = show(handle, sources, line) => {}
+            ended = empty(handle, sources, dead_letters) => return ended,
+            () = show(handle) => {}
         }
     }
     if args.once {
@@ -56,15 +61,20 @@ async fn status(source: &Source) -> OutboxStatus {
         if let Ok(status) = source.1.status().await {
             return status;
         }
-        tokio::time::sleep(LINE_EVERY).await;
+        tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
-async fn empty(handle: &RelayHandle, sources: &[Source]) -> Ended {
-    let mut before = 0;
+/// How many rows are `invalid`, over all outboxes.
+pub async fn dead_letters(sources: &[Source]) -> u64 {
+    let mut invalid = 0;
     for source in sources {
-        before += status(source).await.invalid;
+        invalid += status(source).await.invalid;
     }
+    invalid
+}
+
+async fn empty(handle: &RelayHandle, sources: &[Source], before: u64) -> Ended {
     let (mut after, mut deferred) = (0, BTreeMap::new());
     for (source, (_, mut progress)) in sources.iter().zip(handle.progress()) {
         let (invalid, left) = outbox_empty(source, &mut progress).await;
@@ -92,25 +102,32 @@ async fn outbox_empty(source: &Source, progress: &mut watch::Receiver<Progress>)
     }
 }
 
-/// Shows how far it is, on a terminal.
-async fn show(handle: &RelayHandle, sources: &[Source], terminal: bool) {
-    if !terminal {
+/// Shows how far it is, on a terminal; from what the relay knows anyway.
+async fn show(handle: &RelayHandle) {
+    if !std::io::stderr().is_terminal() {
         return pending().await;
     }
     let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
     let line = ProgressBar::new_spinner().with_style(style);
     loop {
         tokio::time::sleep(LINE_EVERY).await;
-        let (mut left, mut published) = (0, 0);
-        for (_, store) in sources {
-            let status = store.status().await.unwrap_or_default();
-            left += status.pending + status.processing + status.failed;
-            published += status.published;
-        }
-        let waits = handle.health().reasons().first().map(|why| format!(" ({why})")).unwrap_or_default();
-        line.set_message(format!("{left} left, {published} published{waits}"));
+        line.set_message(progress_line(&handle.health()));
         line.tick();
     }
+}
+
+fn progress_line(health: &Health) -> String {
+    let counts: Option<Vec<&OutboxStatus>> = health.outboxes.iter().map(|outbox| outbox.status.as_ref()).collect();
+    let counts = counts.map_or_else(
+        || "counting".to_owned(),
+        |counts| {
+            let left: u64 = counts.iter().map(|status| status.pending + status.processing + status.failed).sum();
+            format!("{left} left, {} published", counts.iter().map(|status| status.published).sum::<u64>())
+        },
+    );
+    let in_flight: usize = health.outboxes.iter().map(|outbox| outbox.progress.in_flight).sum();
+    let waits = health.reasons().first().map(|why| format!(" ({why})")).unwrap_or_default();
+    format!("{counts}, {in_flight} in flight{waits}")
 }
 
 /// Ends at the deadline, if there is one.
