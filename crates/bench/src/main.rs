@@ -22,6 +22,10 @@ use clap::Parser;
 
 use crate::{measure::Measure, report::Report, scene::Server};
 
+/// The allocator of the `posthaste` program, for both sides.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What goes wrong here ends the run.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

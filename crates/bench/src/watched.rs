@@ -42,6 +42,10 @@ impl Count {
         }
     }
 
+    pub(crate) fn confirmed(&self) -> u64 {
+        self.confirmed.load(Relaxed)
+    }
+
     /// Waits for all that is expected; answers the time since the start at each tenth.
     pub(crate) async fn all(&self) -> Vec<Duration> {
         let mut tenths = self.tenths.subscribe();

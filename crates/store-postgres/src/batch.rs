@@ -49,14 +49,18 @@ impl<'a> Batch<'a> {
         Ok(Batch { events, ids, twins, answers: vec![None; events.len()], rounds: 0 })
     }
 
-    /// The statement that writes these columns. A single row has one that is half as dear to plan; a
-    /// row that nobody can have written before needs no arbiter, and its writer no right to read.
+    /// The statement that writes these columns. A single row has one that is half as dear to plan, or
+    /// hardly planned at all; a row that nobody can have written before needs no arbiter, and its
+    /// writer no right to read.
     pub(crate) fn insert(&self, columns: &Columns<'_>) -> String {
-        let one = include_str!("../sql/insert_one.sql");
-        let insert = if columns.is_single() { one } else { include_str!("../sql/insert.sql") };
+        let (one, all) = (include_str!("../sql/insert_one.sql"), include_str!("../sql/insert.sql"));
         let supplied = self.events.iter().any(|event| event.id.is_some());
         let arbiter = if supplied { "ON CONFLICT (id) DO NOTHING RETURNING id::text" } else { "" };
-        format!("{insert}{arbiter}")
+        match (columns.is_single(), supplied) {
+            (true, false) => include_str!("../sql/enqueue_one.sql").to_owned(),
+            (true, true) => format!("{one}{arbiter}"),
+            (false, _) => format!("{all}{arbiter}"),
+        }
     }
 
     /// What is to be written now; `None` once everything has its answer.

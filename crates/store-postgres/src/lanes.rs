@@ -221,7 +221,7 @@ mod tests {
         });
         let touched: u64 = touched.sum();
         assert!((256..=2 * 256).contains(&touched), "a page's rows, and one more of each lane: {plan}");
-        let drop = r#"DROP TABLE "{t}", "{t}_log"; DROP FUNCTION "{t}_lane", "{t}_wake", "{t}_version""#;
+        let drop = r#"DROP TABLE "{t}", "{t}_log"; DROP FUNCTION "{t}_lane", "{t}_wake", "{t}_enqueue", "{t}_version""#;
         session.client.batch_execute(&store.names.sql(drop)).await.unwrap();
     }
 }

@@ -81,30 +81,40 @@ fn figures(name: &str, pairs: &Pairs, least: Option<f64>, most_cpu: Option<f64>)
     ]
 }
 
-/// Drains an outbox by a relay: from its start until it has stopped.
+/// Drains an outbox by a relay: from its start until all is marked.
 pub(super) async fn relayed(plan: &Plan, keys: u32, target: Target) -> Result<Sample> {
     let outbox = plan.server.outbox().await?;
     outbox.fill(plan.rows, keys).await?;
     let commit = plan.server.commit_millis().await?;
     let before = Reading::now(plan);
-    let start = Instant::now();
-    let (_, statements) = relay(&outbox, plan.rows, target).await?;
+    let Drained { took, statements, .. } = relay(&outbox, plan.rows, target).await?;
     let statements = statements.all() as f64 / f64::from(plan.rows);
-    let mut sample = before.sample(plan, start.elapsed(), commit);
+    let mut sample = before.sample(plan, took, commit);
     sample.push((STATEMENTS, statements));
     finish(outbox, plan.rows, sample).await
 }
 
-/// Runs a relay until everything is marked; answers when each tenth was confirmed.
-pub(super) async fn relay(outbox: &Outbox, rows: u32, target: Target) -> Result<(Vec<Duration>, Arc<Statements>)> {
+/// What a relay did.
+pub(super) struct Drained {
+    /// When each tenth was confirmed.
+    pub(super) tenths: Vec<Duration>,
+    /// Until all was marked.
+    took: Duration,
+    statements: Arc<Statements>,
+}
+
+/// Runs a relay until everything is marked.
+pub(super) async fn relay(outbox: &Outbox, rows: u32, target: Target) -> Result<Drained> {
+    let start = Instant::now();
     let count = Count::new(rows);
     let target = Watched::around(target, count.clone());
     let (store, statements) = Counted::around(outbox.store.clone());
     let relay = ours::start(&outbox.name, store, target, Settings::default())?;
-    let done = count.all().await;
+    let tenths = count.all().await;
     ours::until_idle(&relay).await?;
+    let took = start.elapsed();
     relay.stop().await;
-    Ok((done, statements))
+    Ok(Drained { tenths, took, statements })
 }
 
 async fn by_hand(plan: &Plan, keys: u32, drain: impl AsyncFn(&Outbox, Arc<Count>) -> Result<()>) -> Result<Sample> {

@@ -14,11 +14,13 @@ use crate::{
     report::{Figure, Must},
     rounds::{Pairs, Sample},
     scene::{self, BODY, connect},
-    watched::Null,
+    watched::{Count, Null, Watched},
 };
 
 const RATE: &str = "commits/s";
 const CPU: &str = "database CPU µs/commit";
+/// What part of the events the relay had not delivered when the last commit was answered.
+const BEHIND: &str = "part not delivered yet";
 const COMMIT: &str = "ms/commit";
 const TURN: Duration = Duration::from_secs(2);
 
@@ -39,6 +41,9 @@ pub(super) async fn run(plan: &Plan) -> Result<Vec<Figure>> {
             let least = if clients == 8 { 0.90 } else { 0.85 };
             figures.push(if form == Form::Unnamed { rate.must(Must::Ratio(least)) } else { rate });
             figures.push(Figure::of(&name, &pairs, CPU));
+            if awake {
+                figures.push(Figure::of(&name, &pairs, BEHIND));
+            }
             figures.push(Figure::of(&name, &pairs, COMMIT));
         }
     }
@@ -52,7 +57,9 @@ fn body() -> Vec<u8> {
 async fn with_event(plan: &Plan, clients: usize, awake: bool) -> Result<Sample> {
     let outbox = plan.server.outbox().await?;
     let store = outbox.store.clone();
-    let relay = awake.then(|| ours::start(&outbox.name, store, Null::target(), Settings::default())).transpose()?;
+    let count = Count::new(1);
+    let target = || Watched::around(Null::target(), count.clone());
+    let relay = awake.then(|| ours::start(&outbox.name, store, target(), Settings::default())).transpose()?;
     if let Some(relay) = &relay {
         ours::until_idle(relay).await?;
     }
@@ -61,12 +68,13 @@ async fn with_event(plan: &Plan, clients: usize, awake: bool) -> Result<Sample> 
     for _ in 0..clients {
         writers.spawn(write_events(outbox.url.clone(), Outbox::new(outbox.name.clone())));
     }
-    let written = written(plan, writers).await?;
+    let (written, commits) = written(plan, writers).await?;
+    let behind = (f64::from(commits) - count.confirmed() as f64).max(0.0) / f64::from(commits);
     if let Some(relay) = relay {
         relay.stop().await;
     }
     outbox.drop_tables().await?;
-    Ok([written, vec![(COMMIT, commit)]].concat())
+    Ok([written, vec![(COMMIT, commit), (BEHIND, behind)]].concat())
 }
 
 async fn write_events(url: String, outbox: Outbox) -> Result<(u32, Duration)> {
@@ -102,7 +110,7 @@ async fn with_second_insert(plan: &Plan, clients: usize, awake: bool, form: Form
     for _ in 0..clients {
         writers.spawn(write_rows(outbox.url.clone(), table.clone(), form));
     }
-    let written = written(plan, writers).await?;
+    let (written, _) = written(plan, writers).await?;
     poller.shutdown().await;
     outbox.client.batch_execute(&format!("DROP TABLE \"{table}\"")).await?;
     scene::Outbox::drop_tables(outbox).await?;
@@ -125,7 +133,7 @@ async fn write_rows(url: String, table: String, form: Form) -> Result<(u32, Dura
     Ok((commits, start.elapsed()))
 }
 
-async fn written(plan: &Plan, mut writers: JoinSet<Result<(u32, Duration)>>) -> Result<Sample> {
+async fn written(plan: &Plan, mut writers: JoinSet<Result<(u32, Duration)>>) -> Result<(Sample, u32)> {
     let before = plan.server.cpu();
     let (mut rate, mut commits) = (0.0, 0);
     while let Some(written) = writers.join_next().await {
@@ -133,5 +141,5 @@ async fn written(plan: &Plan, mut writers: JoinSet<Result<(u32, Duration)>>) -> 
         rate += f64::from(count) / took.as_secs_f64();
         commits += count;
     }
-    Ok(vec![(RATE, rate), (CPU, meter::micros_each(before, plan.server.cpu(), commits))])
+    Ok((vec![(RATE, rate), (CPU, meter::micros_each(before, plan.server.cpu(), commits))], commits))
 }

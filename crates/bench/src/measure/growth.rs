@@ -56,7 +56,7 @@ async fn drain(plan: &Plan, rows: u32, history: u32, hold_snapshot: bool) -> Res
     if hold_snapshot {
         old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await?;
     }
-    let (tenths, _) = relay(&outbox, rows, Null::target()).await?;
+    let tenths = relay(&outbox, rows, Null::target()).await?.tenths;
     old.batch_execute("ROLLBACK").await?;
     outbox.drop_tables().await?;
     Ok(tenths)

@@ -16,6 +16,8 @@ const BACKLOG_PAGES: u32 = 3;
 const POLL_FOR: Duration = Duration::from_millis(250);
 /// Between polls.
 const POLL: Duration = Duration::from_millis(5);
+/// Between tries to rest while writers are under way that were told not to bother.
+const ARM_AGAIN: Duration = Duration::from_millis(25);
 /// Between tries of a wake-up source that broke; it is polled meanwhile.
 const BROKEN: Duration = Duration::from_millis(500);
 
@@ -80,7 +82,8 @@ impl Doze {
         self.asking = false;
         self.mode = match armed {
             Armed::Yes => Mode::Armed,
-            Armed::WriterUnderWay => Mode::Disarmed { until: now + POLL, poll_at: now + POLL },
+            // What commits before the next try wakes nobody.
+            Armed::WriterUnderWay => Mode::Disarmed { until: now + ARM_AGAIN, poll_at: now },
         };
     }
 
@@ -168,8 +171,11 @@ mod tests {
         let mut doze = Doze::new();
         doze.next(MS, true);
         doze.armed(MS, Armed::WriterUnderWay);
-        assert_eq!(doze.next(2 * MS, true), Move::Stay);
-        assert_eq!(doze.next(6 * MS, true), Move::Arm);
+        for n in 0..5 {
+            assert_eq!(doze.next((2 + 5 * n) * MS, true), Move::Poll);
+            assert_eq!(doze.next((3 + 5 * n) * MS, true), Move::Stay);
+        }
+        assert_eq!(doze.next(26 * MS, true), Move::Arm);
     }
 
     #[test]

@@ -86,7 +86,8 @@ impl Bench {
 
     /// Drops what the test made.
     pub async fn end(self) {
-        let functions = ["_lane", "_wake", "_version"].map(|name| format!("DROP FUNCTION IF EXISTS \"{{t}}{name}\""));
+        let functions =
+            ["_lane", "_wake", "_enqueue", "_version"].map(|name| format!("DROP FUNCTION IF EXISTS \"{{t}}{name}\""));
         self.run("DROP TABLE IF EXISTS \"{t}\"; DROP TABLE IF EXISTS \"{t}_log\"").await;
         self.run(&functions.join(";")).await;
         self.driver.abort();
