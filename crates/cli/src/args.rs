@@ -197,6 +197,20 @@ pub struct StatusArgs {
     pub watch: bool,
 }
 
+/// A target beside the configuration.
+#[derive(Args)]
+pub struct To {
+    /// The one target of all events, instead of the routes in --config
+    #[arg(long = "to", id = "to", value_name = "URL")]
+    pub url: Option<String>,
+    /// Private addresses that a webhook of --to may reach, such as 127.0.0.0/8; may be repeated
+    #[arg(long, value_name = "CIDR", requires = "to")]
+    pub allow_net: Vec<String>,
+    /// The environment variable with the secret that signs the webhooks of --to
+    #[arg(long, value_name = "VAR", requires = "to")]
+    pub secret_env: Option<String>,
+}
+
 /// Which rows.
 #[derive(Args)]
 pub struct Which {
@@ -327,9 +341,8 @@ Examples:
 pub struct Doctor {
     #[command(flatten)]
     pub at: Several,
-    /// A target to try, instead of those in --config
-    #[arg(long, value_name = "URL")]
-    pub to: Option<String>,
+    #[command(flatten)]
+    pub to: To,
     /// One JSON object a line for each finding
     #[arg(long)]
     pub json: bool,
@@ -357,9 +370,8 @@ Examples:
 pub struct Relay {
     #[command(flatten)]
     pub at: Several,
-    /// The target of all events, instead of the routes in --config
-    #[arg(long, value_name = "URL")]
-    pub to: Option<String>,
+    #[command(flatten)]
+    pub to: To,
     /// End once nothing is left to deliver
     #[arg(long, conflicts_with = "once")]
     pub until_empty: bool,
@@ -375,12 +387,6 @@ pub struct Relay {
     /// The name that operators see; made up without it
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Private addresses that a webhook of --to may reach, such as 127.0.0.0/8; may be repeated
-    #[arg(long, value_name = "CIDR", requires = "to")]
-    pub allow_net: Vec<String>,
-    /// The environment variable with the secret that signs the webhooks of --to
-    #[arg(long, value_name = "VAR", requires = "to")]
-    pub secret_env: Option<String>,
     /// What to log, such as info or posthaste_relay=debug [env: RUST_LOG]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,

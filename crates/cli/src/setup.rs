@@ -109,10 +109,15 @@ impl Setup {
     }
 
     fn refused(&self, name: &OutboxName, what: &str, to_do: &str) -> Fault {
+        let command = self.migrate_command(name);
+        Fault::usage(format!("{} {what}", called(name))).hint(format!("{to_do}: {command}"))
+    }
+
+    /// The command that creates or upgrades the schema of the outbox called `name`.
+    pub fn migrate_command(&self, name: &OutboxName) -> String {
         let outbox =
             if name.as_str().is_empty() { String::new() } else { format!(" --outbox {}", quoted(name.as_str())) };
-        let command = format!("posthaste migrate --store {}{outbox}", quoted(&redact_url(&self.url)));
-        Fault::usage(format!("{} {what}", called(name))).hint(format!("{to_do}: {command}"))
+        format!("posthaste migrate --store {}{outbox}", quoted(&redact_url(&self.url)))
     }
 }
 

@@ -14,6 +14,7 @@ use posthaste_relay::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    args::To,
     config::{Config, RouteConfig},
     exit::Fault,
     registry,
@@ -43,8 +44,21 @@ pub struct RouteJson {
 }
 
 impl Wiring {
+    /// What the command line says, else the configuration.
+    pub fn of(to: &To, config: &Config) -> Result<Wiring, Fault> {
+        let Some(url) = &to.url else { return Wiring::of_config(config) };
+        let mut options = Options::default();
+        to.allow_net.iter().for_each(|net| options.add("allow", net));
+        if let Some(variable) = &to.secret_env {
+            let unusable =
+                |_| Fault::usage(format!("--secret-env: the variable {variable} is not set, or is not text"));
+            options.add("secret", std::env::var(variable).map_err(unusable)?);
+        }
+        Wiring::single(url, options, config)
+    }
+
     /// One route for everything, to the target at `url`.
-    pub fn single(url: &str, options: Options, config: &Config) -> Result<Wiring, Fault> {
+    fn single(url: &str, options: Options, config: &Config) -> Result<Wiring, Fault> {
         let mut wiring = Wiring::empty(config);
         let key = TargetKey::from(RouteKey::single().as_str());
         wiring.add_target(&key, url, options).map_err(|error| Fault::from(error).context("--to"))?;

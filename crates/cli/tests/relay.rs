@@ -5,59 +5,17 @@ mod common;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    io::Read as _,
+    path::Path,
+    process::Stdio,
 };
 
-use common::{Outbox, binary, posthaste, run};
+use common::{
+    Outbox, posthaste,
+    relay::{Folder, Served, config, enqueue, lines, relay, start, status, terminate, until},
+    run,
+};
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn lines(count: usize) -> String {
-    (0..count)
-        .map(|n| format!("{{\"type\":\"order.placed\",\"key\":\"k{}\",\"body\":{{\"n\":{n},\"x\":1.50}}}}\n", n % 40))
-        .collect()
-}
-
-fn enqueue(outbox: &Outbox, ndjson: &str) {
-    let args = ["enqueue", "--store", &outbox.url, "--outbox", &outbox.name, "--ndjson", "-"];
-    run(binary().args(args), ndjson.as_bytes()).ended(0);
-}
-
-fn relay(outbox: &Outbox, more: &[&str]) -> Command {
-    let mut command = binary();
-    command.args(["relay", "--store", &outbox.url, "--outbox", &outbox.name]).args(more);
-    command
-}
-
-fn status(outbox: &Outbox) -> Value {
-    posthaste(&["status", "--store", &outbox.url, "--outbox", &outbox.name, "--json"]).ended(0).json().remove(0)
-}
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn target(&self) -> String {
-        format!("file:{}", self.path("out.ndjson").display())
-    }
-
-    fn delivered(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.path("out.ndjson")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-}
 
 /// Every line by its message id; copies must be identical.
 fn distinct(lines: &[String]) -> BTreeMap<String, String> {
@@ -76,27 +34,6 @@ fn numbers(lines: &[String]) -> BTreeSet<u64> {
         .iter()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["data"]["n"].as_u64().expect("n"))
         .collect()
-}
-
-/// Waits until `found` answers something.
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(Instant::now() < end, "still waiting: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn start(command: &mut Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the relay starts")
-}
-
-fn terminate(child: &Child) {
-    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill runs");
-    assert!(sent.success());
 }
 
 #[test]
@@ -124,7 +61,7 @@ fn report_053_a_broker_that_is_down_counts_nothing_and_loses_nothing() {
     enqueue(&outbox, &lines(50));
     let args = ["--to", "amqp://127.0.0.1:1/", "--until-empty", "--timeout", "2s"];
     let gave_up = run(&mut relay(&outbox, &args), b"").ended(3);
-    assert!(gave_up.err.contains("paused"), "{}", gave_up.err);
+    assert!(gave_up.err.contains("target default is paused: connecting to 127.0.0.1:1"), "{}", gave_up.err);
     enqueue(&outbox, &lines(50));
     let rows = posthaste(&["list", "--store", &outbox.url, "--outbox", &outbox.name, "--json"]).ended(0).json();
     assert_eq!(rows.len(), 100);
@@ -204,13 +141,6 @@ fn report_151_a_closed_stdout_ends_the_relay_quietly() {
     assert!(!err.contains("panicked"), "{err}");
 }
 
-fn config(folder: &Folder, outbox: &Outbox, rest: &str) -> String {
-    let file = folder.path("posthaste.yaml");
-    let text = format!("store: \"{}\"\noutboxes: [\"{}\"]\n{rest}", outbox.url, outbox.name);
-    fs::write(&file, text).expect("written");
-    file.display().to_string()
-}
-
 #[test]
 fn product_9_routes_choose_by_type_and_condition_and_write_their_own_bodies() {
     let (outbox, folder) = (Outbox::sqlite(), Folder::new());
@@ -286,29 +216,14 @@ fn wrong_configurations_are_refused_before_anything_connects() {
     assert!(refused.err.contains("did you mean amqp") && !refused.err.contains("s3cret"), "{}", refused.err);
 }
 
-fn get(address: &str, path: &str) -> (u16, String) {
-    let Ok(mut stream) = TcpStream::connect(address) else { return (0, String::new()) };
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("written");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    (code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
-}
-
 #[test]
 fn decision_36_metrics_and_health_say_how_it_is() {
     let (outbox, folder) = (Outbox::sqlite(), Folder::new());
     enqueue(&outbox, &lines(7));
-    let mut command = relay(&outbox, &["--to", &folder.target(), "--http", "127.0.0.1:0"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    let mut err = std::io::BufReader::new(child.stderr.take().expect("piped"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut err, &mut line).expect("the address is said");
-    let address = line.trim().rsplit('/').next().expect("an address").to_owned();
-    let drain = std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
-    until("it is ready", || (get(&address, "/health/ready").0 == 200).then_some(()));
+    let served = Served::start(&mut relay(&outbox, &["--to", &folder.target()]));
+    until("it is ready", || (served.get("/health/ready").0 == 200).then_some(()));
     until("all are counted", || {
-        let metrics = get(&address, "/metrics").1;
+        let metrics = served.get("/metrics").1;
         let published: u64 = metrics
             .lines()
             .filter(|line| line.starts_with("posthaste_published_total"))
@@ -316,47 +231,37 @@ fn decision_36_metrics_and_health_say_how_it_is() {
             .sum();
         (published == 7).then_some(())
     });
-    let metrics = get(&address, "/metrics").1;
+    let metrics = served.get("/metrics").1;
     for name in [
         "posthaste_rows{",
         "posthaste_oldest_pending_seconds{",
         "posthaste_in_flight{",
         "posthaste_unmarked{",
         "posthaste_lanes_owned{",
+        "posthaste_target_paused{target=\"default\"} 0",
     ] {
         assert!(metrics.contains(name), "{name} is not in:\n{metrics}");
     }
-    assert_eq!(get(&address, "/health/live").0, 200);
-    let ready: Value = serde_json::from_str(&get(&address, "/health/ready").1).expect("JSON");
+    assert_eq!(served.get("/health/live").0, 200);
+    let ready = served.json("/health/ready");
     assert_eq!((&ready["ready"], &ready["recovery"]), (&Value::from(true), &Value::from("running")));
-    assert!(get(&address, "/").1.contains("Posthaste"));
-    let status: Value = serde_json::from_str(&get(&address, "/status").1).expect("JSON");
-    assert_eq!(status["relay"][0]["owns_lanes"], true);
-    terminate(&child);
-    assert!(child.wait().expect("ended").success());
-    drain.join().expect("drained").expect("read");
+    assert!(served.get("/").1.contains("Posthaste"));
+    assert_eq!(served.json("/status")["relay"][0]["owns_lanes"], true);
+    served.end();
 }
 
 #[test]
 fn explain_names_the_paused_target_that_a_relay_knows_of() {
     let outbox = Outbox::sqlite();
     enqueue(&outbox, &lines(1));
-    let mut command = relay(&outbox, &["--to", "amqp://127.0.0.1:1/", "--http", "127.0.0.1:0"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    let mut err = std::io::BufReader::new(child.stderr.take().expect("piped"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut err, &mut line).expect("the address is said");
-    let address = line.trim().rsplit('/').next().expect("an address").to_owned();
-    let drain = std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::sink()));
-    until("the target is paused", || get(&address, "/health/ready").1.contains("paused").then_some(()));
+    let served = Served::start(&mut relay(&outbox, &["--to", "amqp://127.0.0.1:1/"]));
+    until("the target is paused", || served.get("/health/ready").1.contains("paused").then_some(()));
     let id = posthaste(&["list", "--store", &outbox.url, "--outbox", &outbox.name, "--json"]).json().remove(0);
     let id = id["id"].as_str().expect("an id");
-    let args = ["explain", id, "--store", &outbox.url, "--outbox", &outbox.name, "--json", "--relay", &address];
+    let args = ["explain", id, "--store", &outbox.url, "--outbox", &outbox.name, "--json", "--relay", &served.address];
     let why = posthaste(&args).ended(0).json().remove(0);
     assert_eq!(why["reason"], "target_paused");
-    child.kill().expect("killed");
-    child.wait().expect("ended");
-    drain.join().expect("drained").expect("read");
+    assert!(why["detail"].as_str().expect("a detail").contains("127.0.0.1:1"), "{why}");
 }
 
 #[test]

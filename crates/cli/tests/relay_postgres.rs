@@ -228,3 +228,41 @@ fn terminate(child: &Child) {
     let sent = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn product_9_each_route_has_its_own_address_on_one_target() {
+    let (Some(scene), Some(other)) = (Scene::set().await, Scene::set().await) else { return };
+    scene.enqueue(20).await;
+    let amqp = service::rabbitmq().expect("it was there");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("posthaste.yaml");
+    let routes = format!(
+        "store: \"{}\"\noutboxes: [{}]\ntargets:\n  rabbit: {{ url: \"{amqp}\", routing_key: nowhere }}\nroutes:\n  \
+         all: {{ match: \"*\", target: rabbit, routing_key: {} }}\n  \
+         big: {{ match: \"order.*\", when: \"body.n >= 15\", target: rabbit, routing_key: {} }}\n",
+        scene.outbox.url, scene.outbox.name, scene.queue, other.queue
+    );
+    std::fs::write(&file, routes).expect("written");
+    posthaste(&["relay", "--config", &file.display().to_string(), "--until-empty"]).ended(0);
+    let ((all, _), (big, _)) = (scene.drain().await, other.drain().await);
+    assert_eq!((numbers(&all), numbers(&big)), ((0..20).collect(), (15..20).collect()));
+    assert!(all.keys().all(|id| !big.contains_key(id)), "messages of two routes share an id");
+    scene.strike().await;
+    other.strike().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_the_rights_that_are_missing() {
+    let Some(scene) = Scene::set().await else { return };
+    scene.enqueue(1).await;
+    let reader = format!("reader_{}", scene.outbox.name);
+    let sql = |sql: &str| tokio::task::block_in_place(|| scene.outbox.sql(sql));
+    sql(&format!("CREATE ROLE {reader} LOGIN; GRANT SELECT ON {} TO {reader}", scene.outbox.table()));
+    let as_reader = scene.outbox.url.replace("postgres@", &format!("{reader}@"));
+    let doctor = posthaste(&["doctor", "--store", &as_reader, "--outbox", &scene.outbox.name]);
+    sql(&format!("DROP OWNED BY {reader}; DROP ROLE {reader}"));
+    let doctor = doctor.ended(2);
+    assert!(doctor.out.contains("this user lacks INSERT, UPDATE, DELETE"), "{}", doctor.out);
+    assert!(doctor.out.contains("PostgreSQL 1"), "no version: {}", doctor.out);
+    scene.strike().await;
+}

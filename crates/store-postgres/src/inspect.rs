@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::{
     LANES, Result, Row, RowId, Seq,
-    port::{Filter, Inspect, OutboxStatus, RelayInfo, Selection},
+    port::{Access, Filter, Inspect, OutboxStatus, RelayInfo, Selection},
 };
 use tokio_postgres::types::Type;
 
@@ -58,6 +58,19 @@ impl Inspect for PostgresStore {
         let parameters: [Typed<'_>; 3] = [(&lane, Type::INT2), (&row.seq, Type::INT8), (key, Type::TEXT)];
         let rows = self.look("looking for a predecessor", sql, &parameters).await?;
         rows.first().map(rows::decode_head).transpose()
+    }
+
+    async fn access(&self) -> Result<Access> {
+        let sql = r#"SELECT current_setting('server_version'), pg_is_in_recovery(), array(
+            SELECT privilege FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+            WHERE NOT has_table_privilege('"{t}"', privilege))"#;
+        let rows = self.look("looking at the rights", sql, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(Access::default()) };
+        let mut lacking: Vec<String> = row.get(2);
+        if row.get(1) {
+            lacking.push("writing: this server is a standby".to_owned());
+        }
+        Ok(Access { server: format!("PostgreSQL {}", row.get::<_, String>(0)), lacking })
     }
 }
 

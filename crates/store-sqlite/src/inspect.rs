@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use posthaste_core::{
     Result, Row, RowId, Seq, Status, Timestamp,
-    port::{Filter, Inspect, OutboxStatus},
+    port::{Access, Filter, Inspect, OutboxStatus},
 };
-use rusqlite::{Connection, OptionalExtension as _, named_params, params_from_iter};
+use rusqlite::{Connection, MAIN_DB, OptionalExtension as _, named_params, params_from_iter};
 
 use crate::{
     Shared, SqliteStore,
@@ -61,6 +61,17 @@ impl Inspect for SqliteStore {
             })
             .await
     }
+
+    async fn access(&self) -> Result<Access> {
+        self.inspector.run(|connection| access(connection).doing("looking at the rights")).await
+    }
+}
+
+/// A file that this user may not write is opened for reading without a word.
+fn access(connection: &Connection) -> rusqlite::Result<Access> {
+    let lacking =
+        if connection.is_readonly(MAIN_DB)? { vec!["writing: the file is read-only".to_owned()] } else { vec![] };
+    Ok(Access { server: format!("SQLite {}", rusqlite::version()), lacking })
 }
 
 fn status(connection: &mut Connection, shared: &Shared) -> Result<OutboxStatus> {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use posthaste_core::{
-    ErrorKind, OutboxName,
-    options::Options,
-    port::{SchemaState, Store, Target},
+    Class, ErrorKind, OutboxName,
+    port::{Access, OutboxStatus, SchemaState, Store, Target},
 };
 use serde::Serialize;
 
@@ -49,11 +48,9 @@ pub async fn run(args: &Doctor, out: &mut Out) -> Result<Done, Fault> {
     let mut findings = Vec::new();
     for name in setup.several(&args.at) {
         let store = setup.store(&name)?;
-        findings.extend(outbox(&name, store.as_ref()).await);
+        findings.extend(outbox(&setup, &name, store.as_ref()).await);
     }
-    let retention = show(setup.config.outbox.retention);
-    let detail = format!("published rows are kept {retention}: for that long an id of your own is recognised again");
-    findings.push(finding(Level::Ok, "retention", detail, None));
+    findings.extend(remarks(&setup));
     if let Some(wiring) = wiring {
         let unsigned = |warning: &String| finding(Level::Warn, "webhook", warning, Some("set `secret:` in the target"));
         findings.extend(wiring.warnings.iter().map(unsigned));
@@ -66,57 +63,80 @@ pub async fn run(args: &Doctor, out: &mut Out) -> Result<Done, Fault> {
 }
 
 fn wiring(args: &Doctor, setup: &Setup) -> Result<Option<Wiring>, Fault> {
-    match &args.to {
-        Some(url) => Wiring::single(url, Options::default(), &setup.config).map(Some),
-        None if setup.config.routes.is_empty() && setup.config.targets.is_empty() => Ok(None),
-        None => Wiring::of_config(&setup.config).map(Some),
+    let config = &setup.config;
+    if args.to.url.is_none() && config.routes.is_empty() && config.targets.is_empty() {
+        return Ok(None);
+    }
+    Wiring::of(&args.to, config).map(Some)
+}
+
+/// What no database and no target shows.
+fn remarks(setup: &Setup) -> [Finding; 2] {
+    let retention = show(setup.config.outbox.retention);
+    let kept = format!("published rows are kept {retention}: for that long an id of your own is recognised again");
+    let priority = "has no effect while lanes own rows: rows are delivered in the order they came";
+    [finding(Level::Ok, "retention", kept, None), finding(Level::Ok, "priority", priority, None)]
+}
+
+async fn outbox(setup: &Setup, name: &OutboxName, store: &dyn Store) -> Vec<Finding> {
+    let what = called(name);
+    let schema = schema(setup, name, store).await;
+    if schema.level != Level::Ok {
+        return vec![schema];
+    }
+    let mut findings = vec![schema];
+    match store.access().await {
+        Ok(access) => findings.push(rights(&what, &access)),
+        Err(error) => findings.push(failed(&what, &error)),
+    }
+    match store.status().await {
+        Ok(status) => findings.extend(rows(&what, &status)),
+        Err(error) => findings.push(failed(&what, &error)),
+    }
+    findings
+}
+
+async fn schema(setup: &Setup, name: &OutboxName, store: &dyn Store) -> Finding {
+    let what = called(name);
+    let migrate = setup.migrate_command(name);
+    let wrong = |detail: String, fix: &str| finding(Level::Fail, &what, detail, Some(fix));
+    match store.schema().await {
+        Ok(SchemaState::Current) => finding(Level::Ok, &what, "the schema is current", None),
+        Ok(SchemaState::EmptyDatabase | SchemaState::Missing) => wrong("there is no schema".to_owned(), &migrate),
+        Ok(SchemaState::Older(version)) => wrong(format!("the schema has version {version}, an older one"), &migrate),
+        Ok(SchemaState::Newer(version)) => {
+            let detail = format!("the schema has version {version}, which this build does not know");
+            wrong(detail, "use a posthaste at least as new")
+        }
+        Err(error) => failed(&what, &error),
     }
 }
 
-async fn outbox(name: &OutboxName, store: &dyn Store) -> Vec<Finding> {
-    let what = called(name);
-    let migrate = Some("run `posthaste migrate` with the same --store and --outbox");
-    let state = match store.schema().await {
-        Ok(SchemaState::Current) => finding(Level::Ok, &what, "the schema is current", None),
-        Ok(SchemaState::EmptyDatabase | SchemaState::Missing) => {
-            return vec![finding(Level::Fail, &what, "there is no schema", migrate)];
+fn rights(what: &str, access: &Access) -> Finding {
+    let server = &access.server;
+    if access.lacking.is_empty() {
+        return finding(Level::Ok, what, format!("{server}; this user may do all that writers and relays do"), None);
+    }
+    let detail = format!("{server}; this user lacks {}", access.lacking.join(", "));
+    finding(Level::Fail, what, detail, Some("a relay needs all of these, a writer INSERT"))
+}
+
+fn rows(what: &str, status: &OutboxStatus) -> Vec<Finding> {
+    let mut findings = vec![match status.relays.first() {
+        Some(relay) => finding(Level::Ok, what, format!("relay {} pumps it; others wait for it", relay.name), None),
+        None => {
+            let fix = Some("start `posthaste relay`, or a service that embeds one");
+            finding(Level::Warn, what, "no relay pumps it", fix)
         }
-        Ok(SchemaState::Older(version)) => {
-            return vec![finding(
-                Level::Fail,
-                &what,
-                format!("the schema has version {version}, an older one"),
-                migrate,
-            )];
-        }
-        Ok(SchemaState::Newer(version)) => {
-            let detail = format!("the schema has version {version}, which this build does not know");
-            return vec![finding(Level::Fail, &what, detail, Some("use a posthaste at least as new"))];
-        }
-        Err(error) => return vec![failed(&what, &error)],
-    };
-    let mut findings = vec![state];
-    match store.status().await {
-        Ok(status) => {
-            let relay = match status.relays.first() {
-                Some(relay) => finding(Level::Ok, &what, format!("relay {} pumps it", relay.name), None),
-                None => {
-                    let fix = Some("start `posthaste relay`, or a service that embeds one");
-                    finding(Level::Warn, &what, "no relay pumps it", fix)
-                }
-            };
-            findings.push(relay);
-            if status.invalid > 0 {
-                let detail = format!("{} rows are invalid", status.invalid);
-                let fix = "see `posthaste list --status invalid`; then `retry` or `discard`";
-                findings.push(finding(Level::Warn, &what, detail, Some(fix)));
-            }
-            if !status.deferred_types.is_empty() {
-                let detail = format!("no route of the relay takes: {}", status.deferred_types.join(", "));
-                findings.push(finding(Level::Warn, &what, detail, Some("add a route, or `otherwise: discard`")));
-            }
-        }
-        Err(error) => findings.push(failed(&what, &error)),
+    }];
+    if status.invalid > 0 {
+        let detail = format!("{} rows are invalid", status.invalid);
+        let fix = "see `posthaste list --status invalid`; then `retry` or `discard`";
+        findings.push(finding(Level::Warn, what, detail, Some(fix)));
+    }
+    if !status.deferred_types.is_empty() {
+        let detail = format!("no route of the relay takes: {}", status.deferred_types.join(", "));
+        findings.push(finding(Level::Warn, what, detail, Some("add a route, or `otherwise: discard`")));
     }
     findings
 }
@@ -132,8 +152,9 @@ async fn probe(key: &str, target: &Target) -> Finding {
     let finding = match answer {
         Ok(Ok(())) => finding(Level::Ok, &what, format!("{} can be reached", target.label), None),
         Ok(Err(failure)) => {
+            let level = if failure.class == Class::Transient { Level::Unreachable } else { Level::Fail };
             let fix = Some("events wait in the database meanwhile; nothing is lost");
-            finding(Level::Unreachable, &what, format!("{}: {}", target.label, failure.detail), fix)
+            finding(level, &what, format!("{}: {}", target.label, failure.detail), fix)
         }
         Err(_) => finding(Level::Unreachable, &what, format!("{} does not answer", target.label), None),
     };

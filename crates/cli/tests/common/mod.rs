@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod relay;
+
 use std::{
     io::Write as _,
     process::{Command, Output, Stdio},

@@ -26,6 +26,18 @@ pub trait Inspect: Send + Sync {
 
     /// The first undelivered row that comes before `row` in its ordering key, body left out.
     async fn predecessor(&self, row: &Row) -> Result<Option<Row>>;
+
+    /// What the database is, and what it does not allow here.
+    async fn access(&self) -> Result<Access>;
+}
+
+/// What a database is, and what it allows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    /// The product and its version.
+    pub server: String,
+    /// What writers and relays need and this user may not do; empty when all is well.
+    pub lacking: Vec<String>,
 }
 
 /// Which rows; every member that is set must match.

@@ -14,7 +14,7 @@ mod transport;
 mod wake;
 
 pub use hold::{Held, Hold};
-pub use inspect::{Filter, Inspect, OutboxStatus, RelayInfo};
+pub use inspect::{Access, Filter, Inspect, OutboxStatus, RelayInfo};
 pub use lanes::{Lanes, Marked, Page, ReadRequest, Settled, Settlement};
 pub use operate::{By, Operate, OperateReport, PruneRequest, Selection};
 pub use produce::{EnqueueError, Enqueued, Produce, Receipt};

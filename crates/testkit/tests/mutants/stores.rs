@@ -7,7 +7,7 @@ use bytes::Bytes;
 use posthaste_core::{
     Body, Event, LANES, Lane, LaneSet, Row, RowId, Snapshot, Timestamp,
     port::{
-        Armed, EnqueueError, Enqueued, Filter, Held, Marked, OperateReport, Page, PruneRequest, ReadRequest,
+        Access, Armed, EnqueueError, Enqueued, Filter, Held, Marked, OperateReport, Page, PruneRequest, ReadRequest,
         SchemaState, Settled, Settlement,
     },
 };
@@ -215,6 +215,9 @@ mutants! {
     };
     predecessor_that_finds_nothing: port_i_the_predecessor_is_the_first_undelivered_of_the_key, {
         predecessor: |_| None
+    };
+    rights_that_are_there_and_said_to_lack: port_i_the_one_who_made_an_outbox_lacks_nothing, {
+        access: |access| Access { lacking: vec!["INSERT".to_owned()], ..access }
     };
 }
 

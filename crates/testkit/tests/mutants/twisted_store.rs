@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::{
     Event, OutboxName, Result, Row, RowId, Seq,
     port::{
-        Armed, By, EnqueueError, Enqueued, Filter, Held, Hold, Inspect, Lanes, Marked, Operate, OperateReport,
+        Access, Armed, By, EnqueueError, Enqueued, Filter, Held, Hold, Inspect, Lanes, Marked, Operate, OperateReport,
         OutboxStatus, Page, Produce, PruneRequest, ReadRequest, Receipt, Schema, SchemaState, Selection, Settled,
         Settlement, Store, Wake, Wakeups,
     },
@@ -44,6 +44,7 @@ pub struct Twist {
     pub filter: fn(Filter) -> Filter,
     pub list: fn(Vec<Row>) -> Vec<Row>,
     pub status: fn(OutboxStatus) -> OutboxStatus,
+    pub access: fn(Access) -> Access,
     pub row: fn(Option<Row>) -> Option<Row>,
     pub predecessor: fn(Option<Row>) -> Option<Row>,
     pub limit: fn(u32) -> u32,
@@ -77,6 +78,7 @@ impl Default for Twist {
             filter: |filter| filter,
             list: |rows| rows,
             status: |status| status,
+            access: |access| access,
             row: |row| row,
             predecessor: |row| row,
             limit: |limit| limit,
@@ -291,6 +293,10 @@ impl Inspect for TwistedStore {
 
     async fn predecessor(&self, row: &Row) -> Result<Option<Row>> {
         self.right.predecessor(row).await.map(self.twist.predecessor)
+    }
+
+    async fn access(&self) -> Result<Access> {
+        self.right.access().await.map(self.twist.access)
     }
 }
 

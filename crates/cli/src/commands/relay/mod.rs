@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use posthaste_core::{
     Backoff, ErrorKind, OutboxName,
-    options::Options,
     port::{SchemaState, Store},
 };
 use posthaste_relay::{Relay, RelayHandle};
@@ -31,7 +30,7 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     logs::start(args.log.as_deref())?;
     let setup = Setup::read(&args.at.place)?;
     let closed = CancellationToken::new();
-    let wiring = wiring(args, &setup.config)?;
+    let wiring = Wiring::of(&args.to, &setup.config)?;
     wiring.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     let mut signals = Signals::listen()?;
     let page = http::bind(args.http).await?;
@@ -60,18 +59,6 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     stop(handle, &mut signals).await?;
     served.end().await;
     until::conclude(ended)
-}
-
-fn wiring(args: &Arguments, config: &Config) -> Result<Wiring, Fault> {
-    let Some(url) = &args.to else { return Wiring::of_config(config) };
-    let mut options = Options::default();
-    args.allow_net.iter().for_each(|net| options.add("allow", net));
-    if let Some(variable) = &args.secret_env {
-        let secret = std::env::var(variable)
-            .map_err(|_| Fault::usage(format!("--secret-env: the variable {variable} is not set, or is not text")))?;
-        options.add("secret", secret);
-    }
-    Wiring::single(url, options, config)
 }
 
 fn start(

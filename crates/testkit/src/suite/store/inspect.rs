@@ -21,6 +21,7 @@ cases![Scene;
     port_i_the_star_of_a_type_is_the_only_wildcard,
     port_i_get_brings_the_body_of_any_row,
     port_i_the_predecessor_is_the_first_undelivered_of_the_key,
+    port_i_the_one_who_made_an_outbox_lacks_nothing,
 ];
 
 async fn list(scene: &Scene, filter: Filter) -> Vec<Row> {
@@ -178,4 +179,10 @@ async fn port_i_the_predecessor_is_the_first_undelivered_of_the_key(scene: &Scen
     assert_eq!(predecessor(ids[3]).await, Some(ids[1]));
     scene.invalidate(ids[1]).await;
     assert_eq!(predecessor(ids[3]).await, None, "a dead letter holds nothing back");
+}
+
+async fn port_i_the_one_who_made_an_outbox_lacks_nothing(scene: &Scene) {
+    let access = scene.store.access().await.expect("access");
+    assert_eq!(access.lacking, Vec::<String>::new());
+    assert!(access.server.contains(|c: char| c.is_ascii_digit()), "no version in {:?}", access.server);
 }
