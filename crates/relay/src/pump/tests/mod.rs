@@ -1,5 +1,6 @@
 //! The pump's state machine against a model of a database and of brokers.
 
 mod model;
+mod operators;
 mod random;
 mod stories;
