@@ -2,5 +2,6 @@
 
 mod model;
 mod operators;
+mod panics;
 mod random;
 mod stories;

@@ -443,7 +443,7 @@ fn start(settings: &Settings, routes: &Arc<Routes>) -> State {
 }
 
 /// One route to a target of its own for each name.
-fn routes_to(names: &[&str]) -> Routes {
+pub(super) fn routes_to(names: &[&str]) -> Routes {
     let routes = names.iter().map(|name| Route {
         key: RouteKey::from(*name),
         pattern: "*".parse::<TypePattern>().unwrap(),
