@@ -165,10 +165,11 @@ fn start_outbox(
         }),
     };
     let pumped = CancellationToken::new();
-    let done = pumped.clone();
+    // A pump that panics must not go on holding the outbox: another relay can have it then.
+    let done = pumped.clone().drop_guard();
     tasks.spawn(async move {
+        let _done = done;
         pump.run(wires).await;
-        done.cancel();
     });
     tasks.spawn(hold(Arc::clone(&store), outbox.clone(), name.to_owned(), owned_tx, stop.clone(), pumped));
     tasks.spawn(watch_status(Arc::clone(&store), outbox.clone(), counts_tx, stop.clone()));

@@ -93,7 +93,9 @@ impl State {
         for gate in &gates {
             self.shut(gate, place(row));
         }
-        self.held.insert(due, HeldRow { place: place(row), gates });
+        if !self.held.insert(due, HeldRow { place: place(row), gates }) {
+            self.count_passed_over();
+        }
     }
 
     /// Shuts a gate for a row that is not due; rows that waited behind it are passed over.

@@ -19,13 +19,22 @@ use super::{
 };
 use crate::route::TargetKey;
 
+/// What a batch tells about each of its messages.
+#[derive(Clone, Copy)]
+struct Sent {
+    /// It was the only one.
+    alone: bool,
+    /// The target confirmed some of them, so it works.
+    answers: bool,
+}
+
 impl State {
     /// A batch was published, or not.
     pub(crate) fn answered(&mut self, now: Duration, batch: Batch, answers: Vec<Result<(), Failure>>) {
         self.clock = now;
         let Batch { target, parts, messages: _ } = batch;
         self.in_flight = self.in_flight.saturating_sub(parts.len());
-        let alone = parts.len() == 1;
+        let sent = Sent { alone: parts.len() == 1, answers: answers.iter().any(Result::is_ok) };
         let answers: Vec<(PartRef, Result<(), Failure>)> = parts.into_iter().zip(answers).collect();
         let was_closed = self.targets.get(&target).is_some_and(|target| target.breaker.is_closed());
         let unit = self.unit();
@@ -42,7 +51,7 @@ impl State {
                 Ok(()) => self.confirmed(&target, &part),
                 Err(failure) => {
                     reason.clone_from(&failure.detail);
-                    unanswered.extend(self.failed(now, &target, part, &failure, alone));
+                    unanswered.extend(self.failed(now, &target, part, &failure, sent));
                 }
             }
         }
@@ -85,11 +94,15 @@ impl State {
         target: &TargetKey,
         part: PartRef,
         failure: &Failure,
-        alone: bool,
+        sent: Sent,
     ) -> Option<PartRef> {
-        let strikes = self.targets.get_mut(target)?.strikes(&part, alone, &Err(failure.clone()));
+        let strikes = self.targets.get_mut(target)?.strikes(&part, sent.alone, &Err(failure.clone()));
         let attempts = self.work.get(&part.row)?.row.attempts;
-        let verdict = verdict::on_failure(failure, attempts, strikes, &self.settings.retry);
+        let tries = self.part_mut(&part)?.failures.saturating_add(1);
+        let verdict = match verdict::on_failure(failure, attempts, strikes, &self.settings.retry) {
+            Verdict::Again => verdict::again(failure, tries, strikes, sent.answers),
+            verdict => verdict,
+        };
         self.reports.push(Report::Failed {
             id: part.row,
             route: part.route.clone(),
@@ -123,6 +136,12 @@ impl State {
     }
 
     fn again(&mut self, now: Duration, target: &TargetKey, part: PartRef, failure: &Failure) -> Option<PartRef> {
+        if !self.work.get(&part.row).is_some_and(|work| self.owns(work.row.lane)) {
+            // Another relay's by now: it has sent it, or will.
+            self.pass(&part);
+            self.conclude(part.row);
+            return None;
+        }
         let entry = self.part_mut(&part)?;
         entry.state = PartState::Queued;
         entry.failures = entry.failures.saturating_add(1);
@@ -254,6 +273,9 @@ impl State {
         let Settling { place, key, gates, then, .. } = settling;
         match then {
             Then::Hold { due_in } if settled == Settled::Done => {
+                // Its gates may have been forgotten with its lane meanwhile, and the page that is being read
+                // will be taken without it.
+                gates.iter().for_each(|gate| self.shut(gate, place));
                 self.held.insert(now + due_in, HeldRow { place, gates });
             }
             Then::Revisit { parts } if settled == Settled::Done => {

@@ -141,6 +141,11 @@ impl Cursors {
         self.doubts.clear();
     }
 
+    /// Whether a full pass has not come to its end yet.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.pass.is_some()
+    }
+
     /// Full passes completed so far.
     pub(crate) fn passes(&self) -> u64 {
         self.passes

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use posthaste_core::{Lane, RouteKey, RowId, Seq};
+use posthaste_core::{Lane, LaneSet, RouteKey, RowId, Seq};
 
 /// What a gate guards.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -126,6 +126,14 @@ impl Gates {
     /// Whether a row that is not due keeps this gate shut.
     pub(crate) fn is_held(&self, key: &GateKey) -> bool {
         self.gates.get(key).is_some_and(|gate| gate.held)
+    }
+
+    /// Forgets the gates in these lanes whose holder is not known any more. Answers them with the rows
+    /// that waited there, which must be forgotten too.
+    pub(crate) fn abandon(&mut self, lanes: LaneSet, known: impl Fn(RowId) -> bool) -> Vec<(GateKey, Vec<RowId>)> {
+        let abandoned = |gate: &Gate| lanes.contains(gate.holder.lane) && !known(gate.holder.id);
+        let gates = self.gates.extract_if(|_, gate| abandoned(gate));
+        gates.map(|(key, gate)| (key, gate.waiting.into_keys().map(|place| place.id).collect())).collect()
     }
 
     /// Forgets every gate.

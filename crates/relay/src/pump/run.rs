@@ -1,8 +1,9 @@
 //! Carries out what the pump's state asks for: one task that owns every read, publication and
 //! write it started.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures_util::FutureExt as _;
 use posthaste_core::{
     Failure, LaneSet, Message,
     port::{Armed, Lanes, Marked, Page, Settled, Transport, Wakeups},
@@ -178,15 +179,16 @@ impl Running {
         }
         if let Some(request) = self.state.next_read(now) {
             let store = Arc::clone(&self.pump.store);
-            self.tasks.spawn(async move { Effect::Page(store.read(request).await) });
+            self.spawn(async move { Effect::Page(store.read(request).await) }, || Effect::Page(Err(panicked())));
         }
         if let Some(ids) = self.state.next_mark(now) {
             let store = Arc::clone(&self.pump.store);
-            self.tasks.spawn(async move { Effect::Marked(store.mark(&ids).await) });
+            self.spawn(async move { Effect::Marked(store.mark(&ids).await) }, || Effect::Marked(Err(panicked())));
         }
         if let Some(settlements) = self.state.next_settle(now) {
             let store = Arc::clone(&self.pump.store);
-            self.tasks.spawn(async move { Effect::Settled(store.settle(&settlements).await) });
+            let settling = async move { Effect::Settled(store.settle(&settlements).await) };
+            self.spawn(settling, || Effect::Settled(Err(panicked())));
         }
         if !self.pump.settings.defer && self.drain_until.is_none() {
             self.doze(now);
@@ -199,10 +201,11 @@ impl Running {
             Move::Stay => {}
             Move::Poll => self.state.wake(LaneSet::ALL, Cause::Poll),
             Move::Arm => {
-                self.tasks.spawn(async move { Effect::Armed(wakeups.arm().await) });
+                self.spawn(async move { Effect::Armed(wakeups.arm().await) }, || Effect::Armed(Err(panicked())));
             }
             Move::Disarm => {
-                self.tasks.spawn(async move { Effect::Disarmed(wakeups.disarm().await) });
+                let disarming = async move { Effect::Disarmed(wakeups.disarm().await) };
+                self.spawn(disarming, || Effect::Disarmed(Err(panicked())));
             }
         }
     }
@@ -211,21 +214,35 @@ impl Running {
         let Some(transport) = self.pump.transports.get(&batch.target).map(Arc::clone) else { return };
         let deadline = self.pump.settings.publish_timeout;
         let messages: Vec<Message> = std::mem::take(&mut batch.messages);
-        let task = self.tasks.spawn(async move {
-            let count = messages.len();
+        let count = messages.len();
+        let publishing = async move {
             let answers = tokio::time::timeout(deadline + GRACE, transport.publish(messages, deadline)).await;
             Effect::Answers(answers.unwrap_or_else(|_| no_answers(count, "the transport did not answer in time")))
-        });
-        self.batches.insert(task.id(), batch);
+        };
+        let lost = move || (0..count).map(|_| Err(Failure::lost("the transport panicked"))).collect();
+        let task = self.spawn(publishing, move || Effect::Answers(lost()));
+        self.batches.insert(task, batch);
     }
 
     fn probe(&mut self, target: TargetKey) {
         let Some(transport) = self.pump.transports.get(&target).map(Arc::clone) else { return };
-        self.tasks.spawn(async move {
+        let probed = target.clone();
+        let probing = async move {
             let answer = tokio::time::timeout(TARGET_PROBE + GRACE, transport.probe(TARGET_PROBE)).await;
             let answer = answer.unwrap_or_else(|_| Err(Failure::no_answer("the probe did not end in time")));
             Effect::Probed(target, answer)
-        });
+        };
+        self.spawn(probing, || Effect::Probed(probed, Err(Failure::lost("the transport panicked"))));
+    }
+
+    /// Starts something. A transport or a store that panics has failed: what waits for it goes on.
+    fn spawn(
+        &mut self,
+        effect: impl Future<Output = Effect> + Send + 'static,
+        panicked: impl FnOnce() -> Effect + Send + 'static,
+    ) -> Id {
+        let effect = AssertUnwindSafe(effect).catch_unwind();
+        self.tasks.spawn(async move { effect.await.unwrap_or_else(|_| panicked()) }).id()
     }
 
     fn ended(&mut self, ended: Result<(Id, Effect), tokio::task::JoinError>) {
@@ -249,7 +266,8 @@ impl Running {
                 Ok(()) => self.doze.disarmed(now),
                 Err(_) => self.doze.broke(now),
             },
-            Err(error) => self.panicked(now, &error),
+            // Nothing is aborted before the end, and panics are caught.
+            Err(_) => {}
         }
     }
 
@@ -267,21 +285,6 @@ impl Running {
         }
     }
 
-    /// A transport that panics has given no answer. A store that panics is a defect of ours; its
-    /// call is taken as failed so that nothing is lost and nothing stands still.
-    fn panicked(&mut self, now: Duration, error: &tokio::task::JoinError) {
-        if let Some(batch) = self.batches.remove(&error.id()) {
-            let count = batch.parts.len();
-            let lost = (0..count).map(|_| Err(Failure::lost("the transport panicked"))).collect();
-            return self.state.answered(now, batch, lost);
-        }
-        let failed = || posthaste_core::Error::new(posthaste_core::ErrorKind::Unknown, "a task of the pump panicked");
-        self.state.page_read_if_reading(now, failed());
-        self.state.marked(now, Err(failed()));
-        self.state.settled(now, Err(failed()));
-        self.doze.broke(now);
-    }
-
     fn tell(&mut self) {
         for report in self.state.take_reports() {
             (self.wires.observe)(report);
@@ -295,6 +298,10 @@ impl Running {
         let healthy = self.doze.is_healthy();
         self.wires.listening.send_if_modified(|known| std::mem::replace(known, healthy) != healthy);
     }
+}
+
+fn panicked() -> posthaste_core::Error {
+    posthaste_core::Error::new(posthaste_core::ErrorKind::Unknown, "a call of the store panicked")
 }
 
 fn no_answers(count: usize, detail: &str) -> Vec<Result<(), Failure>> {

@@ -18,7 +18,7 @@ use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
 use super::{
     cause::Cause,
-    cursors::Cursors,
+    cursors::{Cursors, ReadRow},
     gates::{Gates, Place},
     held::Held,
     outcomes::Outcomes,
@@ -206,6 +206,7 @@ impl State {
             self.forget(lost);
         }
         if !gained.is_empty() {
+            self.forget_shut(gained);
             self.cursors.rewind_all(gained, Cause::Interval);
         }
     }
@@ -243,7 +244,8 @@ impl State {
             self.next_tick = now + self.settings.interval;
             self.ticks_since_pass = self.ticks_since_pass.saturating_add(1);
             let cheap = self.last_pass_cost <= CHEAP_PASS && self.passed_over <= CHEAP_PASS;
-            if cheap || self.ticks_since_pass >= DEAR_PASS_INTERVALS {
+            // One that takes longer than the interval must be able to get to the end.
+            if (cheap && !self.cursors.is_passing()) || self.ticks_since_pass >= DEAR_PASS_INTERVALS {
                 self.begin_pass();
             } else {
                 self.cursors.wake(self.owned, Cause::Interval);
@@ -255,7 +257,25 @@ impl State {
         self.ticks_since_pass = 0;
         self.last_pass_cost = std::mem::take(&mut self.passed_over);
         self.deferred.clear();
+        self.forget_shut(self.owned);
         self.cursors.rewind_all(self.owned, Cause::Interval);
+    }
+
+    /// What keeps keys shut in lanes that are read from their start now: rows that are not due are met
+    /// again, before anything later of their keys, unless they are gone.
+    fn forget_shut(&mut self, lanes: LaneSet) {
+        self.held.forget(lanes);
+        let known = |id| self.work.contains_key(&id) || self.outcomes.contains(id);
+        for (gate, waiting) in self.gates.abandon(lanes, known) {
+            for row in waiting {
+                self.pass(&PartRef { row, route: gate.route.clone() });
+                self.conclude(row);
+            }
+        }
+    }
+
+    pub(super) fn owns(&self, lane: Lane) -> bool {
+        self.owned.contains(lane)
     }
 
     /// What to read now, if anything: there are rows to be expected, and room for them.
@@ -295,7 +315,10 @@ impl State {
         if self.stopping {
             return;
         }
-        for read in rows.into_iter().filter(|read| !recorded.contains(&read.row.id)) {
+        // A lane may have been lost while it was read.
+        let ours = |read: &ReadRow| self.owned.contains(read.row.lane) && !recorded.contains(&read.row.id);
+        let rows: Vec<ReadRow> = rows.into_iter().filter(ours).collect();
+        for read in rows {
             self.admit(now, database_now, read);
         }
     }
@@ -443,13 +466,4 @@ impl State {
 
 pub(super) fn place(row: &Row) -> Place {
     Place { seq: row.seq, lane: row.lane, id: row.id }
-}
-
-impl State {
-    /// A read that ended in a panic is taken as failed.
-    pub(crate) fn page_read_if_reading(&mut self, now: Duration, error: posthaste_core::Error) {
-        if self.reading {
-            self.page_read(now, Err(error));
-        }
-    }
 }

@@ -36,7 +36,7 @@ pub(crate) struct TargetState {
     most_in_flight: usize,
     share: usize,
     concurrency: usize,
-    strikes: HashMap<PartRef, u32>,
+    strikes: HashMap<PartRef, (Outcome, u32)>,
 }
 
 impl TargetState {
@@ -122,19 +122,21 @@ impl TargetState {
         }
     }
 
-    /// How often in a row the message was lost while it was alone in flight, this answer included.
+    /// How often in a row the message was lost, or had no answer, while it was alone in flight, this
+    /// answer included.
     pub(crate) fn strikes(&mut self, part: &PartRef, alone: bool, answer: &Result<(), Failure>) -> u32 {
-        let lost = answer.as_ref().is_err_and(|failure| failure.outcome == Outcome::Lost);
-        if !lost {
+        let outcome = answer.as_ref().err().map_or(Outcome::NotDelivered, |failure| failure.outcome);
+        if outcome == Outcome::NotDelivered {
             self.strikes.remove(part);
             return 0;
         }
+        let before = self.strikes.get(part).map_or(0, |(before, count)| if *before == outcome { *count } else { 0 });
         if !alone {
-            return self.strikes.get(part).copied().unwrap_or(0);
+            return before;
         }
-        let strikes = self.strikes.entry(part.clone()).or_insert(0);
-        *strikes += 1;
-        *strikes
+        let strikes = before.saturating_add(1);
+        self.strikes.insert(part.clone(), (outcome, strikes));
+        strikes
     }
 
     /// When something can happen here without an answer: a wait is over.

@@ -10,6 +10,10 @@ use crate::settings::RetryPolicy;
 const MAX_REASON: usize = 512;
 /// Losses in a row of a message that was alone in flight, after which it is suspected itself.
 pub(crate) const STRIKES: u32 = 3;
+/// Tries from memory of a message that the target does not take while it takes others.
+const TRIES: u32 = 10;
+/// How long such a message is left alone.
+const ASIDE: Duration = Duration::from_secs(30);
 /// The longest wait of a row whose rendering fails.
 const RENDER_CAP: u32 = 9;
 
@@ -27,7 +31,7 @@ pub(crate) enum Verdict {
 }
 
 /// What a failed publication means for a row with so many counted attempts. `strikes` is how often
-/// in a row the message was lost while it was alone in flight, this time included.
+/// in a row the message was lost while it was alone in flight, this time included. See also [`again`].
 pub(crate) fn on_failure(failure: &Failure, attempts: u32, strikes: u32, policy: &RetryPolicy) -> Verdict {
     let failed = attempts.saturating_add(1);
     let reason = |class: Class| cut(&format!("{}: {}", class.as_str(), failure.detail));
@@ -51,6 +55,23 @@ pub(crate) fn on_failure(failure: &Failure, attempts: u32, strikes: u32, policy:
         Class::Defer => Verdict::Leave { reason: reason(Class::Defer) },
         Class::Render => on_render_failure(&failure.detail, attempts, policy),
     }
+}
+
+/// Whether a message that is to be sent again is put aside first, uncounted: what one queue of a target
+/// does not take, or never confirms, must not stand in the way of what goes to the others. `tries` is how
+/// often it was sent from memory, `strikes` how often in a row it had no answer while it was alone, and
+/// `answers` whether the target confirmed others of the same batch.
+pub(crate) fn again(failure: &Failure, tries: u32, strikes: u32, answers: bool) -> Verdict {
+    let aside = match failure.outcome {
+        Outcome::NotDelivered => tries >= TRIES,
+        Outcome::NoAnswer => answers || strikes >= STRIKES,
+        Outcome::Lost => false,
+    };
+    if !aside {
+        return Verdict::Again;
+    }
+    let reason = cut(&format!("{}: {}", failure.class.as_str(), failure.detail));
+    Verdict::Retry { counted: false, due_in: ASIDE, reason }
 }
 
 /// What a `when` or `payload` that failed means: retried for ever, never counted. `failures` is how
@@ -111,6 +132,17 @@ mod tests {
         assert_eq!(on_failure(&lost, 0, 2, &policy), Verdict::Again);
         assert!(is_counted_retry(&on_failure(&lost, 0, 3, &policy)));
         assert!(matches!(on_failure(&lost, 9, 3, &policy), Verdict::Dead { .. }));
+    }
+
+    #[test]
+    fn decision_16_what_one_queue_does_not_take_is_put_aside_and_not_counted() {
+        let uncounted = |verdict| matches!(verdict, Verdict::Retry { counted: false, .. });
+        let (busy, silent) = (Failure::new(Class::Transient, "nack"), Failure::no_answer("deadline"));
+        assert_eq!(again(&busy, TRIES - 1, 0, true), Verdict::Again);
+        assert!(uncounted(again(&busy, TRIES, 0, false)));
+        assert_eq!(again(&silent, 100, STRIKES - 1, false), Verdict::Again);
+        assert!(uncounted(again(&silent, 1, STRIKES, false)) && uncounted(again(&silent, 1, 0, true)));
+        assert_eq!(again(&Failure::lost("cut"), 100, 100, true), Verdict::Again);
     }
 
     #[test]

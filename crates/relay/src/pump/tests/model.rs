@@ -92,6 +92,27 @@ impl Database {
         self.rows.retain(|_, stored| stored.transaction != transaction);
     }
 
+    /// An operator drops a row for good.
+    pub(super) fn discard(&mut self, id: RowId) {
+        self.rows.retain(|_, stored| stored.row.id != id || stored.row.status == Status::Published);
+    }
+
+    /// An operator has a row delivered again; a dead letter goes to the end.
+    pub(super) fn retry(&mut self, id: RowId, now: Duration, step: u64) {
+        let found = self.rows.iter().find(|(_, stored)| stored.row.id == id).map(|(seq, _)| *seq);
+        let Some(mut stored) = found.and_then(|seq| self.rows.remove(&seq)) else { return };
+        if stored.row.status == Status::Invalid {
+            self.next_seq += 1;
+            self.next_transaction += 1;
+            (stored.row.seq, stored.transaction) = (self.next_seq, self.next_transaction);
+            (stored.enqueued, stored.committed) = (step, Some(step));
+        }
+        if stored.row.status != Status::Published {
+            (stored.row.status, stored.row.attempts, stored.row.due_at) = (Status::Pending, 0, instant(now));
+        }
+        self.rows.insert(stored.row.seq, stored);
+    }
+
     /// Gives a row a body of so many bytes.
     pub(super) fn fill(&mut self, id: RowId, size: usize) {
         if let Some(row) = self.row_mut(id) {
@@ -200,6 +221,8 @@ pub(super) struct World {
     pub(super) marks: VecDeque<(Vec<RowId>, Option<Marked>)>,
     pub(super) settles: VecDeque<(Vec<Settlement>, Option<Vec<Settled>>)>,
     pub(super) probes: VecDeque<TargetKey>,
+    /// Whether this process owns the lanes.
+    pub(super) owns: bool,
     /// The step at which each message first reached its target.
     pub(super) delivered: HashMap<(RowId, RouteKey), u64>,
     pub(super) copies: HashMap<(RowId, RouteKey), u32>,
@@ -223,6 +246,7 @@ impl World {
             marks: VecDeque::new(),
             settles: VecDeque::new(),
             probes: VecDeque::new(),
+            owns: true,
             delivered: HashMap::new(),
             copies: HashMap::new(),
             down: HashSet::new(),
@@ -235,6 +259,7 @@ impl World {
     /// The process dies and another takes over: nothing in memory is left.
     pub(super) fn crash(&mut self) {
         self.state = start(&self.settings, &self.routes);
+        self.owns = true;
         self.reads.clear();
         self.batches.clear();
         self.marks.clear();
@@ -257,6 +282,7 @@ impl World {
         self.step += 1;
         self.state.tick(self.now);
         for batch in self.state.next_batches(self.now) {
+            assert!(self.owns, "sent without owning the lane");
             self.check_order(&batch);
             self.batches.push(batch);
         }
@@ -270,7 +296,8 @@ impl World {
     /// or settled as invalid, before B is sent; and one row of a key at a time.
     fn check_order(&self, batch: &Batch) {
         for part in &batch.parts {
-            let stored = self.database.stored(part.row);
+            // A row that was discarded while it waited may go out still.
+            let Some(stored) = self.database.rows.values().find(|stored| stored.row.id == part.row) else { continue };
             assert!(stored.committed.is_some(), "{} was sent before it was committed", part.row);
             let Some(key) = &stored.row.key else { continue };
             for other in self.database.rows.values().filter(|other| other.row.key.as_ref() == Some(key)) {
@@ -285,8 +312,10 @@ impl World {
                 );
             }
             let in_flight = self.batches.iter().flat_map(|batch| &batch.parts).chain(&batch.parts);
-            let same = in_flight
-                .filter(|other| other.route == part.route && self.database.row(other.row).key.as_ref() == Some(key));
+            let of_key = |id| {
+                self.database.rows.values().any(|stored| stored.row.id == id && stored.row.key.as_ref() == Some(key))
+            };
+            let same = in_flight.filter(|other| other.route == part.route && of_key(other.row));
             assert_eq!(same.count(), 1, "two rows of key {key} in flight on {}", part.route);
         }
     }
@@ -360,6 +389,7 @@ impl World {
     pub(super) fn settle_down(&mut self) {
         self.down.clear();
         self.database.down = false;
+        self.own(true);
         for _ in 0..20_000 {
             self.pull();
             if !self.finish_something() {
@@ -400,6 +430,11 @@ impl World {
         }
     }
 
+    pub(super) fn own(&mut self, owns: bool) {
+        self.owns = owns;
+        self.state.own(if owns { LaneSet::ALL } else { LaneSet::EMPTY });
+    }
+
     pub(super) fn wake(&mut self) {
         self.state.wake(LaneSet::ALL, Cause::Wake);
     }
@@ -419,7 +454,7 @@ fn start(settings: &Settings, routes: &Arc<Routes>) -> State {
 }
 
 /// One route to a target of its own for each name.
-fn routes_to(names: &[&str]) -> Routes {
+pub(super) fn routes_to(names: &[&str]) -> Routes {
     let routes = names.iter().map(|name| Route {
         key: RouteKey::from(*name),
         pattern: "*".parse::<TypePattern>().unwrap(),

@@ -23,6 +23,8 @@ struct Faults {
     failures: bool,
     /// The first target answers once in a while only, and no full pass helps.
     slow: bool,
+    /// Operators retry and discard rows, and the lanes are lost and won again.
+    hands: bool,
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -84,8 +86,31 @@ fn act(world: &mut World, random: &mut SmallRng, routes: &[&str], faults: &Fault
                 world.down.insert(target);
             }
         }
+        29 if faults.hands => operate(world, random),
         28 if faults.outages => world.database.down = random.random_bool(0.3),
         _ => {}
+    }
+}
+
+/// Something is done to the outbox while the pump runs.
+fn operate(world: &mut World, random: &mut SmallRng) {
+    let owns = random.random_bool(0.7);
+    if random.random_bool(0.2) && owns != world.owns {
+        return world.own(owns);
+    }
+    let rows: Vec<_> = world.database.rows.values().filter(|stored| stored.committed.is_some()).collect();
+    let of_interest = |status| matches!(status, Status::Failed | Status::Invalid | Status::Pending);
+    let rows: Vec<_> =
+        rows.into_iter().map(|stored| &stored.row).filter(|row| of_interest(row.status)).map(|row| row.id).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let id = rows[random.random_range(0..rows.len())];
+    if random.random_bool(0.3) {
+        world.database.discard(id);
+    } else {
+        world.database.retry(id, world.now, world.step);
+        world.state.rewind();
     }
 }
 
@@ -151,7 +176,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
 
 #[test]
 fn rows_r45_nothing_is_lost_and_order_holds_under_crashes_outages_and_failures() {
-    let faults = Faults { crashes: true, outages: true, failures: true, slow: false };
+    let faults = Faults { crashes: true, outages: true, failures: true, slow: false, hands: false };
     for seed in seeds(150) {
         check_all_arrived(&history(seed, &["r"], &faults), &["r"], seed);
     }
@@ -159,7 +184,7 @@ fn rows_r45_nothing_is_lost_and_order_holds_under_crashes_outages_and_failures()
 
 #[test]
 fn rows_r58_nothing_is_lost_and_order_holds_on_several_routes() {
-    let faults = Faults { crashes: true, outages: true, failures: true, slow: false };
+    let faults = Faults { crashes: true, outages: true, failures: true, slow: false, hands: false };
     for seed in seeds(150) {
         let routes = ["left", "right"];
         check_all_arrived(&history(seed, &routes, &faults), &routes, seed);
@@ -168,7 +193,7 @@ fn rows_r58_nothing_is_lost_and_order_holds_on_several_routes() {
 
 #[test]
 fn report_014_without_faults_everything_arrives_exactly_once() {
-    let faults = Faults { crashes: false, outages: false, failures: false, slow: false };
+    let faults = Faults { crashes: false, outages: false, failures: false, slow: false, hands: false };
     for seed in seeds(100) {
         let world = history(seed, &["left", "right"], &faults);
         check_all_arrived(&world, &["left", "right"], seed);
@@ -180,7 +205,7 @@ fn report_014_without_faults_everything_arrives_exactly_once() {
 fn report_101_a_slow_target_costs_no_row_no_order_and_no_copy() {
     let routes = ["left", "middle", "right"];
     for seed in seeds(60) {
-        let faults = Faults { crashes: false, outages: seed % 2 == 0, failures: false, slow: true };
+        let faults = Faults { crashes: false, outages: seed % 2 == 0, failures: false, slow: true, hands: false };
         let world = history(seed, &routes, &faults);
         check_all_arrived(&world, &routes, seed);
         assert!(world.copies.values().all(|copies| *copies == 1), "seed {seed}: a duplicate");
@@ -190,12 +215,22 @@ fn report_101_a_slow_target_costs_no_row_no_order_and_no_copy() {
 
 #[test]
 fn report_053_outages_alone_repeat_nothing_and_count_nothing() {
-    let faults = Faults { crashes: false, outages: true, failures: false, slow: false };
+    let faults = Faults { crashes: false, outages: true, failures: false, slow: false, hands: false };
     for seed in seeds(100) {
         let world = history(seed, &["left", "right"], &faults);
         check_all_arrived(&world, &["left", "right"], seed);
         assert!(world.copies.values().all(|copies| *copies == 1), "seed {seed}: a duplicate");
         let counted = world.database.rows.values().any(|stored| stored.row.attempts > 0);
         assert!(!counted, "seed {seed}: an outage was counted");
+    }
+}
+
+#[test]
+fn product_5_nothing_is_lost_and_order_holds_while_operators_retry_and_discard_and_lanes_come_and_go() {
+    for seed in seeds(150) {
+        let faults =
+            Faults { crashes: seed % 3 == 0, outages: seed % 2 == 0, failures: true, slow: false, hands: true };
+        let routes: &[&str] = if seed % 4 < 2 { &["r"] } else { &["left", "right"] };
+        check_all_arrived(&history(seed, routes, &faults), routes, seed);
     }
 }
