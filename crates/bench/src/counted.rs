@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use posthaste_core::{
     Event, Result, Row, RowId, Seq,
     port::{
-        Armed, By, EnqueueError, Enqueued, Filter, Held, Hold, Inspect, Lanes, Marked, Operate, OperateReport,
+        Access, Armed, By, EnqueueError, Enqueued, Filter, Held, Hold, Inspect, Lanes, Marked, Operate, OperateReport,
         OutboxStatus, Page, Produce, PruneRequest, ReadRequest, Schema, SchemaState, Selection, Settled, Settlement,
         Store, Wake, Wakeups,
     },
@@ -111,6 +111,10 @@ impl Inspect for Counted {
 
     async fn predecessor(&self, row: &Row) -> Result<Option<Row>> {
         self.inner.predecessor(row).await
+    }
+
+    async fn access(&self) -> Result<Access> {
+        self.inner.access().await
     }
 }
 
