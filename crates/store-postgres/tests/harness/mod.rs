@@ -90,7 +90,7 @@ impl Place for Tables {
 
     async fn teardown(&self) {
         self.run("DROP TABLE IF EXISTS \"$t\"; DROP TABLE IF EXISTS \"$t_log\"").await;
-        for function in ["lane", "wake", "version"] {
+        for function in ["lane", "wake", "enqueue", "version"] {
             self.run(&format!("DROP FUNCTION IF EXISTS \"$t_{function}\"")).await;
         }
     }
