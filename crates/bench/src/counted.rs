@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use posthaste_core::{
-    Event, Result, Row, RowId, Seq,
+    Event, Result, Row, RowId, RowRef, Seq,
     port::{
         Access, Armed, By, EnqueueError, Enqueued, Filter, Held, Hold, Inspect, Lanes, Marked, Operate, OperateReport,
         OutboxStatus, Page, Produce, PruneRequest, ReadRequest, Schema, SchemaState, Selection, Settled, Settlement,
@@ -73,9 +73,9 @@ impl Lanes for Counted {
         self.inner.read(request).await
     }
 
-    async fn mark(&self, ids: &[RowId]) -> Result<Marked> {
+    async fn mark(&self, rows: &[RowRef]) -> Result<Marked> {
         self.statements.marks.fetch_add(1, Relaxed);
-        self.inner.mark(ids).await
+        self.inner.mark(rows).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -33,6 +33,6 @@ pub use lane::{LANES, Lane, LaneSet};
 pub use message::Message;
 pub use outbox::OutboxName;
 pub use redact::Secret;
-pub use row::{Body, Row, Seq, Status};
-pub use snapshot::Snapshot;
+pub use row::{Body, Row, RowRef, Seq, Status};
+pub use snapshot::{Proof, Snapshot};
 pub use timestamp::Timestamp;

@@ -9,6 +9,18 @@ use crate::{Lane, RouteKey, RowId, Timestamp};
 /// The order in which the database took the rows of an outbox.
 pub type Seq = i64;
 
+/// A row as the relay speaks of it to its store: the id together with the place, since a row that an
+/// operator discards may come again under its id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RowRef {
+    /// Its place in the outbox.
+    pub seq: Seq,
+    /// Its lane.
+    pub lane: Lane,
+    /// Its id.
+    pub id: RowId,
+}
+
 /// The delivery state of a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Status {
@@ -135,6 +147,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// What the store is told to speak of it.
+    #[must_use]
+    pub fn reference(&self) -> RowRef {
+        RowRef { seq: self.seq, lane: self.lane, id: self.id }
+    }
+
     /// What the row costs a memory budget: its body and an allowance for the rest.
     #[must_use]
     pub fn weight(&self) -> usize {

@@ -1,5 +1,31 @@
 //! What a read saw of the transactions under way: the proof a cursor needs.
 
+use crate::{Lane, Seq};
+
+/// How a store shows that nothing appeared behind the cursors unnoticed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// Rows become visible in the order of their `seq`: nothing can ever appear behind a cursor.
+    Ordered,
+    /// A row behind a cursor can appear only from a transaction that this snapshot sees in progress.
+    Snapshot(Snapshot),
+    /// Every undelivered row at or behind the cursors of the lanes that were read, in the same view
+    /// as the page; of a lane with more than 10,000 of them the newest. One that the reader has not
+    /// seen before has appeared late.
+    Behind(Vec<(Lane, Seq)>),
+}
+
+impl Proof {
+    /// The snapshot, where the store has one.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        match self {
+            Proof::Snapshot(snapshot) => Some(snapshot),
+            Proof::Ordered | Proof::Behind(_) => None,
+        }
+    }
+}
+
 /// The transactions that a read could not see yet. A row behind a cursor can still appear only
 /// from one of them, so a cursor may pass a row for good only once all of them have ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -13,13 +39,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The proof of a store in which rows become visible in the order of their `seq`: nothing can
-    /// ever appear behind a cursor.
-    #[must_use]
-    pub fn settled() -> Snapshot {
-        Snapshot::default()
-    }
-
     /// Whether `transaction` could still commit after this snapshot was taken.
     #[must_use]
     pub fn sees_in_progress(&self, transaction: u64) -> bool {

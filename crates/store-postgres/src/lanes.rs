@@ -8,7 +8,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
 use posthaste_core::{
-    Error, ErrorKind, Lane, LaneSet, Result, RowId, Snapshot,
+    Error, ErrorKind, Lane, LaneSet, Proof, Result, RowRef, Snapshot,
     port::{Lanes, Marked, Page, ReadRequest, Settled, Settlement, Wakeups},
 };
 use tokio_postgres::types::ToSql;
@@ -43,18 +43,19 @@ impl Lanes for PostgresStore {
         page.map_err(|failure| failure.explained(&doing))
     }
 
-    async fn mark(&self, ids: &[RowId]) -> Result<Marked> {
-        if ids.is_empty() {
+    async fn mark(&self, rows: &[RowRef]) -> Result<Marked> {
+        if rows.is_empty() {
             return Ok(Marked { changed: 0, transaction: None });
         }
-        let mut ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
         // Two that mark the same rows take their locks in the same order.
-        ids.sort_unstable();
+        let mut rows: Vec<(Uuid, i64)> = rows.iter().map(|row| (row.id.uuid(), row.seq)).collect();
+        rows.sort_unstable();
+        let (ids, seqs): (Vec<Uuid>, Vec<i64>) = rows.into_iter().unzip();
         let session = self.settling.session(&self.server).await?;
         let doing = format!("marking rows of {}", self.names.table());
         let work = async {
             let statement = session.prepared(&self.mark_sql).await?;
-            session.client.query_one(&statement, &[&ids]).await
+            session.client.query_one(&statement, &[&ids, &seqs]).await
         };
         let row = session.within(&doing, work).await?;
         let transaction = row.get::<_, &str>(1).parse().ok();
@@ -115,7 +116,7 @@ impl PostgresStore {
         let snapshot: Snapshot = end.try_get::<_, &str>(BODY + 3)?.parse().map_err(corrupt)?;
         let more: Vec<i16> = end.try_get(BODY + 4)?;
         let now = end.try_get::<_, Instant>(BODY + 2)?.0;
-        Ok(Page { rows, more: lane_set(&more), now, snapshot })
+        Ok(Page { rows, more: lane_set(&more), now, proof: Proof::Snapshot(snapshot) })
     }
 }
 

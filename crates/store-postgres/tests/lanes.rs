@@ -11,6 +11,7 @@ use posthaste_core::{
     port::{Inspect, Lanes, Produce, ReadRequest, Settled, Settlement},
 };
 use posthaste_store_postgres::{Outbox, Settings};
+use posthaste_testkit::mark_ids;
 use support::{Bench, everything, seqs, until};
 
 fn lane(number: u8) -> Lane {
@@ -124,11 +125,11 @@ async fn port_l5_a_row_whose_transaction_is_open_is_seen_in_progress() {
     bench.store.produce(&[Event::tombstone("late")]).await.unwrap();
     let page = bench.read(everything()).await;
     assert_eq!(seqs(&page.rows), [2]);
-    assert!(page.snapshot.in_progress.contains(&id), "{:?}", page.snapshot);
+    assert!(page.proof.snapshot().unwrap().in_progress.contains(&id), "{:?}", page.proof);
     open.commit().await.unwrap();
     let page = bench.read(everything()).await;
     assert_eq!(page.rows.len(), 2);
-    assert!(!page.snapshot.sees_in_progress(id));
+    assert!(!page.proof.snapshot().unwrap().sees_in_progress(id));
     bench.end().await;
 }
 
@@ -157,7 +158,7 @@ async fn port_l5_a_number_is_never_taken_by_a_transaction_that_snapshots_do_not_
     assert_eq!(got, [1, 3]);
     bench.run("SELECT pg_advisory_unlock(hashtext('{t}'))").await;
     let id: u64 = inserting.await.unwrap().parse().unwrap();
-    assert!(page.snapshot.in_progress.contains(&id), "{id} in {:?}", page.snapshot);
+    assert!(page.proof.snapshot().unwrap().in_progress.contains(&id), "{id} in {:?}", page.proof);
     bench.run(r#"DROP TRIGGER slow ON "{t}"; DROP FUNCTION "{t}_slow""#).await;
     bench.end().await;
 }
@@ -167,17 +168,20 @@ async fn port_m1_m2_marking_sets_the_databases_clock_once_and_clears_what_was_op
     let Some(bench) = Bench::new().await else { return };
     let answers = bench.store.produce(&[Event::tombstone("a"), Event::tombstone("b")]).await.unwrap();
     bench.run(r#"UPDATE "{t}" SET outstanding = '{r}', last_error = 'x', status = 'failed'"#).await;
-    let marked = bench.store.mark(&[answers[0].id]).await.unwrap();
+    let marked = mark_ids(&bench.store, &[answers[0].id]).await.unwrap();
     assert_eq!(marked.changed, 1);
     let row = bench.store.get(answers[0].id).await.unwrap().unwrap();
     assert_eq!((row.status, row.outstanding, row.last_error), (Status::Published, None, None));
-    let again = bench.store.mark(&[answers[0].id, answers[1].id]).await.unwrap();
+    let again = mark_ids(&bench.store, &[answers[0].id, answers[1].id]).await.unwrap();
     assert_eq!(again.changed, 1);
     let later = bench.store.get(answers[0].id).await.unwrap().unwrap();
     assert_eq!(later.published_at, row.published_at);
     let page = bench.read(everything()).await;
     assert!(page.rows.is_empty() && row.published_at.unwrap() <= page.now);
-    assert!(again.transaction > marked.transaction && !page.snapshot.sees_in_progress(again.transaction.unwrap()));
+    assert!(
+        again.transaction > marked.transaction
+            && !page.proof.snapshot().unwrap().sees_in_progress(again.transaction.unwrap())
+    );
     bench.end().await;
 }
 
@@ -187,7 +191,7 @@ async fn report_083_retention_zero_deletes_what_was_delivered_and_keeps_history(
     let Some(bench) = Bench::with(settings).await else { return };
     let answers = bench.store.produce(&[Event::tombstone("a"), Event::tombstone("b")]).await.unwrap();
     bench.run(r#"UPDATE "{t}" SET status = 'published', published_at = now() WHERE type = 'b'"#).await;
-    let marked = bench.store.mark(&[answers[0].id, answers[1].id]).await.unwrap();
+    let marked = mark_ids(&bench.store, &[answers[0].id, answers[1].id]).await.unwrap();
     assert_eq!(marked.changed, 1);
     assert!(marked.transaction.is_some());
     assert_eq!(bench.text(r#"SELECT string_agg(type, ',') FROM "{t}""#).await, "b");
@@ -199,7 +203,7 @@ async fn port_s1_s3_outcomes_are_recorded_each_on_its_own_and_never_over_a_publi
     let Some(bench) = Bench::new().await else { return };
     let events: Vec<Event> = (0..5).map(|_| Event::new("t", "text/plain", "body").header("h", "v")).collect();
     let id: Vec<_> = bench.store.produce(&events).await.unwrap().iter().map(|answer| answer.id).collect();
-    bench.store.mark(&[id[4]]).await.unwrap();
+    mark_ids(&bench.store, &[id[4]]).await.unwrap();
     let gone = posthaste_core::RowId::generate();
     let left = vec![RouteKey::from("a\"b"), RouteKey::from("c,d")];
     let due_in = Duration::from_secs(60);

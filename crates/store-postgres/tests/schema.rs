@@ -11,7 +11,7 @@ use posthaste_core::{
     port::{By, Filter, Hold, Inspect, Lanes, Operate, Produce, PruneRequest, Schema, SchemaState, Selection},
 };
 use posthaste_store_postgres::{PostgresStore, Settings};
-use posthaste_testkit::service;
+use posthaste_testkit::{mark_ids, service};
 use support::{Bench, everything};
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn decision_19_without_its_tables_every_call_names_the_command_that_makes_
     let Some(bench) = Bench::bare(Settings::default()).await else { return };
     let errors = [
         bench.store.read(everything()).await.unwrap_err(),
-        bench.store.mark(&[posthaste_core::RowId::generate()]).await.unwrap_err(),
+        mark_ids(&bench.store, &[posthaste_core::RowId::generate()]).await.unwrap_err(),
         bench.store.status().await.unwrap_err(),
         bench.store.wakeups().arm().await.unwrap_err(),
         bench.store.try_hold("x").await.err().unwrap(),
@@ -98,7 +98,7 @@ async fn report_145_every_name_that_is_accepted_works_in_every_call() {
         assert_eq!(store.retry(&all, &by, 5).await.unwrap().changed, 1);
         let rows = bench.undelivered().await;
         assert!(store.predecessor(&rows[0]).await.unwrap().is_none());
-        assert_eq!(store.mark(&[rows[0].id]).await.unwrap().changed, 1);
+        assert_eq!(mark_ids(store, &[rows[0].id]).await.unwrap().changed, 1);
         let old = PruneRequest { status: posthaste_core::Status::Published, older_than: std::time::Duration::ZERO };
         assert_eq!(store.prune(&old, 5).await.unwrap(), 1);
         assert_eq!(store.discard(&all, &by, 5).await.unwrap().matched, 0);

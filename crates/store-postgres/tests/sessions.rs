@@ -13,6 +13,7 @@ use posthaste_core::{
     port::{Hold, Inspect, Lanes, Produce, Schema},
 };
 use posthaste_store_postgres::{PostgresStore, Settings};
+use posthaste_testkit::mark_ids;
 use support::{Bench, everything, until};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -165,9 +166,9 @@ async fn a_statement_that_waits_for_a_lock_ends_with_the_deadline_and_so_does_it
     let Some(bench) = Bench::with(settings).await else { return };
     let answers = bench.store.produce(&[Event::tombstone("t")]).await.unwrap();
     bench.run(r#"BEGIN; LOCK TABLE "{t}""#).await;
-    let error = bench.store.mark(&[answers[0].id]).await.unwrap_err();
+    let error = mark_ids(&bench.store, &[answers[0].id]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     bench.run("ROLLBACK").await;
-    assert_eq!(bench.store.mark(&[answers[0].id]).await.unwrap().changed, 1);
+    assert_eq!(mark_ids(&bench.store, &[answers[0].id]).await.unwrap().changed, 1);
     bench.end().await;
 }

@@ -7,7 +7,7 @@ use std::{fs::OpenOptions, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use posthaste_core::{
-    Error, ErrorKind, Lane, LaneSet, Result, Row, RowId, Seq, Snapshot, Timestamp,
+    Error, ErrorKind, Lane, LaneSet, Proof, Result, Row, RowRef, Seq, Timestamp,
     port::{Lanes, Marked, Page, ReadRequest, Settled, Settlement, Wakeups},
 };
 use rusqlite::{Connection, named_params};
@@ -28,9 +28,9 @@ impl Lanes for SqliteStore {
         self.reader.run(move |connection| read(connection, &shared, &request)).await
     }
 
-    async fn mark(&self, ids: &[RowId]) -> Result<Marked> {
-        let (shared, ids) = (self.shared.clone(), ids.to_vec());
-        let changed = self.writer.run(move |connection| settle::mark(connection, &shared, &ids)).await?;
+    async fn mark(&self, rows: &[RowRef]) -> Result<Marked> {
+        let (shared, rows) = (self.shared.clone(), rows.to_vec());
+        let changed = self.writer.run(move |connection| settle::mark(connection, &shared, &rows)).await?;
         Ok(Marked { changed, transaction: None })
     }
 
@@ -48,7 +48,7 @@ fn read(connection: &mut Connection, shared: &Shared, request: &ReadRequest) -> 
     let doing = format!("reading a page of {}", shared.tables.rows);
     let transaction = connection.transaction().doing(&doing)?;
     let now = Timestamp::from_micros(now(&transaction).doing(&doing)?);
-    let page = |rows, more| Page { rows, more, now, snapshot: Snapshot::settled() };
+    let page = |rows, more| Page { rows, more, now, proof: Proof::Ordered };
     let Some(cursor) = cursor(&request.from) else { return Ok(page(Vec::new(), LaneSet::EMPTY)) };
     let lowest = shared.tables.lowest(&transaction).doing(&doing)?;
     let (rows, more) = take(&transaction, shared, request, cursor.max(lowest - 1)).doing(&doing)?;

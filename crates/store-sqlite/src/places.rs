@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use posthaste_core::{RowId, Seq};
+use posthaste_core::{RowId, RowRef, Seq};
 use rusqlite::Connection;
 
 use crate::{rows, tables::Tables};
@@ -61,10 +61,12 @@ impl Places {
     }
 
     /// Forgets rows that are settled for good.
-    pub fn forget(&self, ids: &[RowId]) {
+    pub fn forget(&self, rows: &[RowRef]) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for id in ids {
-            known.places.remove(id);
+        for row in rows {
+            if known.places.get(&row.id).is_some_and(|(seq, _)| *seq == row.seq) {
+                known.places.remove(&row.id);
+            }
         }
     }
 

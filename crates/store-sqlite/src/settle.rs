@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use posthaste_core::{
-    Result, RouteKey, RowId, Seq,
+    Result, RouteKey, RowId, RowRef, Seq,
     port::{Settled, Settlement},
 };
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
@@ -24,21 +24,23 @@ const STEP: u32 = 5_000;
 const UNPUBLISHED: &str = "seq = ?1 AND CAST(id AS BLOB) = ?2 AND status NOT IN ('published', 'discarded')";
 
 /// Marks as published, or deletes; answers how many rows changed.
-pub(crate) fn mark(connection: &mut Connection, shared: &Shared, ids: &[RowId]) -> Result<u64> {
+pub(crate) fn mark(connection: &mut Connection, shared: &Shared, marked: &[RowRef]) -> Result<u64> {
     let doing = format!("marking rows of {}", shared.tables.rows);
     let transaction = begin(connection).doing(&doing)?;
-    let changed = mark_in(&transaction, shared, ids).doing(&doing)?;
+    let changed = mark_in(&transaction, shared, marked).doing(&doing)?;
     advance(&transaction, &shared.tables).doing(&doing)?;
     transaction.commit().doing(&doing)?;
-    shared.places.forget(ids);
+    shared.places.forget(marked);
     Ok(changed)
 }
 
-fn mark_in(transaction: &Transaction<'_>, shared: &Shared, ids: &[RowId]) -> rusqlite::Result<u64> {
+fn mark_in(transaction: &Transaction<'_>, shared: &Shared, marked: &[RowRef]) -> rusqlite::Result<u64> {
     let tables = &shared.tables;
-    let places = shared.places.of(transaction, tables, ids, Among::Changeable)?;
+    let ids: Vec<RowId> = marked.iter().map(|row| row.id).collect();
+    let places = shared.places.of(transaction, tables, &ids, Among::Changeable)?;
+    let same = |row: &&RowRef| places.get(&row.id).is_some_and(|place| place.seq == row.seq);
+    let mut places: Vec<&Place> = marked.iter().filter(same).filter_map(|row| places.get(&row.id)).collect();
     // In the order of the table, whose pages are then written once.
-    let mut places: Vec<&Place> = places.values().collect();
     places.sort_unstable_by_key(|place| place.seq);
     if shared.deletes_published {
         return places.iter().try_fold(0, |sum, place| Ok(sum + delete(transaction, tables, place, UNPUBLISHED)?));

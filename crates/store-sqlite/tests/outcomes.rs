@@ -12,6 +12,7 @@ use posthaste_core::{
     port::{Filter, Inspect, Lanes, Operate, Produce, PruneRequest, Selection, Settled, Settlement},
 };
 use posthaste_store_sqlite::SqliteStore;
+use posthaste_testkit::mark_ids;
 use rusqlite::Connection;
 
 async fn produced(store: &SqliteStore, count: usize) -> Vec<RowId> {
@@ -44,10 +45,10 @@ async fn port_m1_marking_twice_changes_nothing_more() {
     let (_case, store) = Case::migrated().await;
     let ids = produced(&store, 3).await;
     store.settle(&[Settlement::Note { id: ids[0], error: "x".to_owned() }]).await.unwrap();
-    assert_eq!(store.mark(&ids[..2]).await.unwrap().changed, 2);
+    assert_eq!(mark_ids(&store, &ids[..2]).await.unwrap().changed, 2);
     let marked = get(&store, ids[0]).await;
     assert_eq!((marked.status, marked.last_error.clone()), (Status::Published, None));
-    assert_eq!(store.mark(&ids).await.unwrap().changed, 1);
+    assert_eq!(mark_ids(&store, &ids).await.unwrap().changed, 1);
     assert_eq!(get(&store, ids[0]).await, marked);
 }
 
@@ -55,7 +56,7 @@ async fn port_m1_marking_twice_changes_nothing_more() {
 async fn a_store_that_has_read_nothing_finds_rows_by_their_ids() {
     let (case, store) = Case::migrated().await;
     let ids = produced(&store, 3).await;
-    assert_eq!(case.store().mark(&[ids[1], RowId::generate()]).await.unwrap().changed, 1);
+    assert_eq!(mark_ids(&case.store(), &[ids[1], RowId::generate()]).await.unwrap().changed, 1);
     assert_eq!(bodies(&read(&store, 0).await.rows), ["0", "2"]);
 }
 
@@ -63,7 +64,7 @@ async fn a_store_that_has_read_nothing_finds_rows_by_their_ids() {
 async fn port_s1_each_settlement_is_answered_and_delivered_rows_are_left_alone() {
     let (_case, store) = Case::migrated().await;
     let ids = produced(&store, 3).await;
-    store.mark(&ids[..1]).await.unwrap();
+    mark_ids(&store, &ids[..1]).await.unwrap();
     let routes = vec![RouteKey::from("a"), RouteKey::from("b")];
     let progress = Settlement::Progress { id: ids[1], outstanding: routes.clone() };
     let settled =
@@ -86,8 +87,8 @@ async fn decision_13_the_seq_of_a_deleted_row_is_never_used_again() {
         let rows = read(&store, 0).await.rows;
         assert!(rows.iter().all(|row| row.seq > highest), "a cursor at {highest} would skip {rows:?}");
         highest = rows[1].seq;
-        assert_eq!(store.mark(&ids).await.unwrap().changed, 2);
-        assert_eq!(store.mark(&ids).await.unwrap().changed, 0);
+        assert_eq!(mark_ids(&store, &ids).await.unwrap().changed, 2);
+        assert_eq!(mark_ids(&store, &ids).await.unwrap().changed, 0);
         assert!(store.get(ids[1]).await.unwrap().is_none());
     }
     let status = store.status().await.unwrap();
@@ -101,7 +102,7 @@ async fn decision_13_placeholders_do_not_pile_up() {
     let store = store.with_retention(Duration::ZERO);
     for _ in 0..5 {
         let ids = produced(&store, 1).await;
-        store.mark(&ids).await.unwrap();
+        mark_ids(&store, &ids).await.unwrap();
     }
     let rows: i64 = case.application().query_row("SELECT count(*) FROM orders_outbox", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 1);
@@ -116,7 +117,7 @@ async fn decision_13_a_late_mark_hits_no_other_event() {
     case.application().execute_batch("DELETE FROM orders_outbox").unwrap();
     let other = case.store();
     produced(&other, 1).await;
-    assert_eq!(store.mark(&ids).await.unwrap().changed, 0);
+    assert_eq!(mark_ids(&store, &ids).await.unwrap().changed, 0);
     assert_eq!(read(&store, 0).await.rows.len(), 1);
 }
 
@@ -124,7 +125,7 @@ async fn decision_13_a_late_mark_hits_no_other_event() {
 async fn a_table_that_was_emptied_by_hand_loses_no_later_event() {
     let (case, store) = Case::migrated().await;
     let ids = produced(&store, 5).await;
-    store.mark(&ids).await.unwrap();
+    mark_ids(&store, &ids).await.unwrap();
     let application = case.application();
     assert_eq!(lowest(&application), 6);
     application.execute_batch("DELETE FROM orders_outbox").unwrap();
@@ -136,7 +137,7 @@ async fn a_table_that_was_emptied_by_hand_loses_no_later_event() {
 async fn a_row_that_is_reopened_by_hand_is_read_again() {
     let (case, store) = Case::migrated().await;
     let ids = produced(&store, 5).await;
-    store.mark(&ids).await.unwrap();
+    mark_ids(&store, &ids).await.unwrap();
     case.application().execute_batch("UPDATE orders_outbox SET status = 'pending' WHERE seq = 2").unwrap();
     assert_eq!(bodies(&read(&store, 0).await.rows), ["1"]);
 }
@@ -145,12 +146,12 @@ async fn a_row_that_is_reopened_by_hand_is_read_again() {
 async fn decision_13_a_start_does_not_scan_history() {
     let (case, store) = Case::migrated().await;
     let ids = produced(&store, 10).await;
-    store.mark(&ids[..4]).await.unwrap();
-    store.mark(&ids[6..]).await.unwrap();
+    mark_ids(&store, &ids[..4]).await.unwrap();
+    mark_ids(&store, &ids[6..]).await.unwrap();
     let application = case.application();
     assert_eq!(lowest(&application), 5, "rows 5 and 6 are still to be delivered");
     store.settle(&[invalid(ids[4])]).await.unwrap();
-    store.mark(&ids[5..6]).await.unwrap();
+    mark_ids(&store, &ids[5..6]).await.unwrap();
     assert_eq!(lowest(&application), 11);
     assert!(read(&store, 0).await.rows.is_empty());
 }
@@ -168,7 +169,7 @@ async fn port_o4_a_dead_letter_goes_to_the_end_and_others_keep_their_place() {
     for row in &page.rows {
         assert!(row.status == Status::Pending && row.attempts == 0 && row.due_at <= page.now);
     }
-    assert_eq!(store.mark(&ids).await.unwrap().changed, 3);
+    assert_eq!(mark_ids(&store, &ids).await.unwrap().changed, 3);
 }
 
 #[tokio::test]
@@ -188,7 +189,7 @@ async fn port_o1_repairs_are_bounded_and_go_on_where_they_stopped() {
 async fn port_o2_claimed_and_published_rows_are_not_touched() {
     let (case, store) = Case::migrated().await;
     let ids = produced(&store, 2).await;
-    store.mark(&ids[..1]).await.unwrap();
+    mark_ids(&store, &ids[..1]).await.unwrap();
     case.application().execute_batch("UPDATE orders_outbox SET status = 'processing' WHERE seq = 2").unwrap();
     let selection = Selection::Ids(ids);
     assert_eq!(store.retry(&selection, &by(), 10).await.unwrap().matched, 0);
@@ -231,8 +232,8 @@ async fn decision_13_discarding_the_highest_row_keeps_its_seq_from_being_used_ag
 async fn report_139_pruning_is_bounded_goes_in_order_and_spares_what_must_stay() {
     let (_case, store) = Case::migrated().await;
     let ids = produced(&store, 6).await;
-    store.mark(&ids[..3]).await.unwrap();
-    store.mark(&ids[4..]).await.unwrap();
+    mark_ids(&store, &ids[..3]).await.unwrap();
+    mark_ids(&store, &ids[4..]).await.unwrap();
     // Nothing is older than zero within the same millisecond.
     while store.count_prunable(&old(Status::Published)).await.unwrap() < 4 {
         tokio::task::yield_now().await;
@@ -265,7 +266,7 @@ async fn status_counts_and_names_what_is_deferred() {
     let ids = produced(&store, 4).await;
     store.produce(&[text("invoice.sent", "")]).await.unwrap();
     let deferred = read(&store, 4).await.rows[0].id;
-    store.mark(&ids[1..2]).await.unwrap();
+    mark_ids(&store, &ids[1..2]).await.unwrap();
     let note = Settlement::Note { id: deferred, error: "deferred: no route".to_owned() };
     store.settle(&[invalid(ids[0]), retry(ids[2], DEADLINE), note]).await.unwrap();
     let status = store.status().await.unwrap();
@@ -298,6 +299,6 @@ async fn the_predecessor_is_the_first_undelivered_row_of_the_key() {
     let ids = produced(&store, 3).await;
     let last = get(&store, ids[2]).await;
     assert_eq!(store.predecessor(&last).await.unwrap().unwrap().id, ids[0]);
-    store.mark(&ids[..2]).await.unwrap();
+    mark_ids(&store, &ids[..2]).await.unwrap();
     assert!(store.predecessor(&last).await.unwrap().is_none());
 }

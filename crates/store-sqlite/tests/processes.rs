@@ -12,6 +12,7 @@ use posthaste_core::{
     port::{Armed, Hold, Inspect, Lanes, Operate, Produce, Schema, Selection, Settlement, Wake, Wakeups},
 };
 use posthaste_store_sqlite::SqliteStore;
+use posthaste_testkit::mark_ids;
 use tokio::time::timeout;
 
 async fn next(wakeups: &Arc<dyn Wakeups>) -> Wake {
@@ -44,7 +45,7 @@ async fn a_relay_is_not_woken_by_its_own_marks() {
     other.produce(&[text("t", "a"), text("t", "b")]).await.unwrap();
     let wakeups = armed(&store).await;
     let rows = read(&store, 0).await.rows;
-    store.mark(&[rows[0].id]).await.unwrap();
+    mark_ids(&store, &[rows[0].id]).await.unwrap();
     let quiet = timeout(Duration::from_millis(100), wakeups.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
 }
@@ -158,7 +159,7 @@ async fn report_121_writers_side_by_side_are_never_refused_as_busy() {
     while seen < 400 {
         let rows = read(&store, cursor).await.rows;
         let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
-        assert_eq!(store.mark(&ids).await.unwrap().changed, ids.len() as u64);
+        assert_eq!(mark_ids(&store, &ids).await.unwrap().changed, ids.len() as u64);
         cursor = rows.last().map_or(cursor, |row| row.seq);
         seen += rows.len();
     }

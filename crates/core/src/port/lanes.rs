@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use super::Wakeups;
-use crate::{Lane, LaneSet, Result, RouteKey, Row, RowId, Seq, Snapshot, Timestamp};
+use crate::{Lane, LaneSet, Proof, Result, RouteKey, Row, RowId, RowRef, Seq, Timestamp};
 
 /// Reads and settles the rows of lanes that the caller owns. No row is written to be claimed.
 #[async_trait]
@@ -21,8 +21,8 @@ pub trait Lanes: Send + Sync {
     /// - L3 At most `per_lane` rows a lane and `max_bytes` of bodies in all; the first row comes
     ///   even if it alone is over `max_bytes`. A body over `max_body` is not read.
     /// - L4 `more` holds every lane that has rows after those returned.
-    /// - L5 `snapshot` is that of this read: a row with `seq` at or below one that was returned can
-    ///   appear later only from a transaction that it sees in progress.
+    /// - L5 `proof` is that of this read: a row with `seq` at or below one that was returned can
+    ///   appear later only as [`Proof`] says.
     /// - L6 Bounded work: no sort or scan over the backlog.
     ///
     /// # Cancellation
@@ -34,10 +34,12 @@ pub trait Lanes: Send + Sync {
     /// # Contract
     /// - M1 A row that is published already keeps its `published_at`; repeating is harmless.
     /// - M2 `published_at` is the database's clock. `outstanding` and `last_error` become absent.
+    /// - M3 Only a row that has both the id and the `seq`: one that was discarded and enqueued again
+    ///   under its id meanwhile is not marked.
     ///
     /// # Cancellation
     /// May or may not have happened.
-    async fn mark(&self, ids: &[RowId]) -> Result<Marked>;
+    async fn mark(&self, rows: &[RowRef]) -> Result<Marked>;
 
     /// Records outcomes other than "published", each on its own.
     ///
@@ -79,8 +81,8 @@ pub struct Page {
     pub more: LaneSet,
     /// The database's clock at this read.
     pub now: Timestamp,
-    /// The transactions under way at this read.
-    pub snapshot: Snapshot,
+    /// What shows that nothing appeared behind the cursors unnoticed.
+    pub proof: Proof,
 }
 
 /// What marking did.

@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use posthaste_core::{Lane, LaneSet, Message, RouteKey, Row, Seq, Timestamp, port::Settlement};
+use posthaste_core::{Lane, LaneSet, Message, RouteKey, Row, RowRef, Seq, Timestamp, port::Settlement};
 
 use super::{
     cause::Cause,
     cursors::ReadRow,
-    gates::{Entry, GateKey, Place},
+    gates::{Entry, GateKey},
     held::HeldRow,
     outcomes::{Settling, Then},
     report::Report,
-    state::{Part, PartState, State, Work, place},
+    state::{Part, PartState, State, Work},
     targets::PartRef,
     verdict::{self, Verdict},
 };
@@ -30,8 +30,8 @@ impl State {
         if self.work.contains_key(&row.id) || self.outcomes.contains(row.id) {
             return self.meet_again(&row, key.as_ref());
         }
-        if key.is_some() && self.held.bars(place(&row)) {
-            self.held.bar(place(&row));
+        if key.is_some() && self.held.bars(row.reference()) {
+            self.held.bar(row.reference());
             return self.count_passed_over();
         }
         if row.due_at > database_now {
@@ -64,7 +64,7 @@ impl State {
         });
         routes.extend(kept.map(|part| part.message.route.clone()));
         for route in routes {
-            self.shut(&GateKey { route, key: Arc::clone(key) }, place(row));
+            self.shut(&GateKey { route, key: Arc::clone(key) }, row.reference());
         }
     }
 
@@ -91,15 +91,15 @@ impl State {
     fn hold(&mut self, due: Duration, row: &Row, key: Option<&Arc<str>>) {
         let gates = self.gate_keys(row, key);
         for gate in &gates {
-            self.shut(gate, place(row));
+            self.shut(gate, row.reference());
         }
-        if !self.held.insert(due, HeldRow { place: place(row), gates }) {
+        if !self.held.insert(due, HeldRow { place: row.reference(), gates }) {
             self.count_passed_over();
         }
     }
 
     /// Shuts a gate for a row that is not due; rows that waited behind it are passed over.
-    pub(super) fn shut(&mut self, gate: &GateKey, place: Place) {
+    pub(super) fn shut(&mut self, gate: &GateKey, place: RowRef) {
         // What was not read on because of this key is no longer about to be read anyway.
         self.cursors.wake(LaneSet::from_iter([place.lane]), Cause::Interval);
         for id in self.gates.hold(gate, place) {
@@ -115,14 +115,19 @@ impl State {
 
     /// Puts the messages of a row on their way.
     fn begin(&mut self, now: Duration, mut work: Work, messages: Vec<(TargetKey, Message)>) {
-        let (id, place, weight) = (work.row.id, place(&work.row), work.row.weight());
+        let (id, place, weight) = (work.row.id, work.row.reference(), work.row.weight());
         self.render_failures.remove(&id);
         if messages.is_empty() && work.unknown.is_empty() {
             // Every route's condition was false: done without a message.
-            return self.outcomes.confirm(id, now);
+            return self.outcomes.confirm(place, now);
         }
         for (target, message) in messages {
             let route = message.route.clone();
+            if let Some(verdict) = self.dead.get(&id).and_then(|dead| dead.get(&route)).cloned() {
+                self.shut_for_dead(&work, &route);
+                work.parts.push(Part { target, message, state: PartState::Failed(verdict), failures: 0 });
+                continue;
+            }
             let state = match self.finds_room(&target, &route, place, weight) {
                 true => self.enter(&target, &route, place, work.key.as_ref()),
                 false => PartState::Passed,
@@ -142,20 +147,31 @@ impl State {
 
     /// Whether a slow target has room for one more. If not, the row is passed over for it; what comes
     /// after it in its lane need not be read a second time either, unless another target waits for that.
-    fn finds_room(&mut self, target: &TargetKey, route: &RouteKey, place: Place, weight: usize) -> bool {
+    fn finds_room(&mut self, target: &TargetKey, route: &RouteKey, place: RowRef, weight: usize) -> bool {
         if !self.is_usable(target, route)
             || self.targets.get_mut(target).is_none_or(|target| target.room.admits(weight))
         {
             return true;
         }
         self.pass_paused(route, place.lane, place.seq);
-        if !self.targets.values().any(|target| target.room.is_catching_up()) {
-            self.cursors.leap(place.lane);
+        if !self.targets.values().any(|target| target.room.is_catching_up()) && self.cursors.leap(place.lane) {
+            self.leave_out(place);
         }
         false
     }
 
-    fn enter(&mut self, target: &TargetKey, route: &RouteKey, place: Place, key: Option<&Arc<str>>) -> PartState {
+    /// What comes after `place` in its lane is not read again now: routes for which it would have been
+    /// have still not had it.
+    fn leave_out(&mut self, place: RowRef) {
+        let missed = self.caught_up_from.iter_mut();
+        let missed: Vec<(RouteKey, Seq)> =
+            missed.filter_map(|(route, lanes)| Some((route.clone(), lanes.remove(&place.lane)?))).collect();
+        for (route, from) in missed {
+            self.pass_paused(&route, place.lane, from.max(place.seq));
+        }
+    }
+
+    fn enter(&mut self, target: &TargetKey, route: &RouteKey, place: RowRef, key: Option<&Arc<str>>) -> PartState {
         if !self.is_usable(target, route) {
             self.pass_paused(route, place.lane, place.seq);
             return PartState::Passed;
@@ -209,7 +225,7 @@ impl State {
         let settlement = Settlement::Note { id: row.id, error };
         self.outcomes.settle(Settling {
             settlement,
-            place: place(row),
+            place: row.reference(),
             key: None,
             gates: Vec::new(),
             then: Then::Open,
@@ -222,7 +238,7 @@ impl State {
         let settlement =
             Settlement::Invalid { id: row.id, counted: false, error, outstanding: row.outstanding.clone() };
         let gates = self.gate_keys(row, key.as_ref());
-        self.outcomes.settle(Settling { settlement, place: place(row), key, gates, then: Then::Open });
+        self.outcomes.settle(Settling { settlement, place: row.reference(), key, gates, then: Then::Open });
     }
 
     fn cannot_render(&mut self, row: &Row, key: Option<Arc<str>>, reason: &str) {
@@ -236,7 +252,7 @@ impl State {
         let Verdict::Retry { due_in, reason, .. } = verdict else { return };
         let gates = self.gate_keys(row, key.as_ref());
         for gate in &gates {
-            self.shut(gate, place(row));
+            self.shut(gate, row.reference());
         }
         let settlement = Settlement::Retry {
             id: row.id,
@@ -245,6 +261,6 @@ impl State {
             error: reason,
             outstanding: row.outstanding.clone(),
         };
-        self.outcomes.settle(Settling { settlement, place: place(row), key, gates, then: Then::Hold { due_in } });
+        self.outcomes.settle(Settling { settlement, place: row.reference(), key, gates, then: Then::Hold { due_in } });
     }
 }

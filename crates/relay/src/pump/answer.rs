@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_core::{
-    Class, Failure, LaneSet, RouteKey, RowId,
+    Class, Failure, LaneSet, RouteKey, RowId, RowRef,
     port::{Marked, Settled},
 };
 
@@ -13,7 +13,7 @@ use super::{
     held::HeldRow,
     outcomes::{Settling, Then},
     report::Report,
-    state::{Batch, PartState, State, place},
+    state::{Batch, PartState, State},
     targets::PartRef,
     verdict::{self, Verdict},
 };
@@ -204,9 +204,16 @@ impl State {
                 target.room.caught_up();
             }
         }
+        if read_all {
+            self.caught_up_from.clear();
+        }
         for route in relieved.iter().flat_map(|target| self.routes.keys_for_target(target)) {
-            for (lane, seq) in self.passed.remove(&route).unwrap_or_default() {
+            let passed = self.passed.remove(&route).unwrap_or_default();
+            let from = self.caught_up_from.entry(route).or_default();
+            for (lane, seq) in passed {
                 self.cursors.catch_up(lane, seq);
+                let low = from.entry(lane).or_insert(seq);
+                *low = seq.min(*low);
             }
         }
     }
@@ -241,12 +248,12 @@ impl State {
         match answer {
             Ok(marked) => {
                 marked.transaction.into_iter().for_each(|transaction| self.cursors.own_transaction(transaction));
-                let ids = self.outcomes.marked(now, true);
-                self.record(ids);
+                let rows = self.outcomes.marked(now, None);
+                self.record(rows.into_iter().map(|row| row.id));
             }
             Err(error) => {
                 self.reports.push(Report::StoreFailed { detail: error.to_string() });
-                self.outcomes.marked(now, false);
+                self.outcomes.marked(now, Some(error.kind()));
             }
         }
     }
@@ -258,11 +265,11 @@ impl State {
             Ok(answers) => answers,
             Err(error) => {
                 self.reports.push(Report::StoreFailed { detail: error.to_string() });
-                self.outcomes.settled(now, false);
+                self.outcomes.settled(now, Some(error.kind()));
                 return;
             }
         };
-        let ended = self.outcomes.settled(now, true);
+        let ended = self.outcomes.settled(now, None);
         self.record(ended.iter().map(|settling| settling.place.id));
         for (settling, settled) in ended.into_iter().zip(done) {
             self.after_settlement(now, settling, settled);
@@ -295,10 +302,10 @@ impl State {
         }
     }
 
-    fn gate_of(&self, part: &PartRef) -> Option<(GateKey, super::gates::Place)> {
+    fn gate_of(&self, part: &PartRef) -> Option<(GateKey, RowRef)> {
         let work = self.work.get(&part.row)?;
         let key = Arc::clone(work.key.as_ref()?);
-        Some((GateKey { route: part.route.clone(), key }, place(&work.row)))
+        Some((GateKey { route: part.route.clone(), key }, work.row.reference()))
     }
 
     fn open_gate(&mut self, part: &PartRef) {
@@ -352,7 +359,7 @@ impl State {
     fn pass_for_pause(&mut self, part: &PartRef) {
         self.pass(part);
         if let Some(work) = self.work.get(&part.row) {
-            let place = place(&work.row);
+            let place = work.row.reference();
             self.pass_paused(&part.route, place.lane, place.seq);
         }
     }
@@ -399,7 +406,7 @@ impl State {
     /// Order must hold between what is still in flight and what is read from now on.
     fn rebuild_gates(&mut self) {
         self.gates.clear();
-        let mut places: Vec<(bool, super::gates::Place, GateKey)> = Vec::new();
+        let mut places: Vec<(bool, RowRef, GateKey)> = Vec::new();
         for work in self.work.values() {
             let Some(key) = &work.key else { continue };
             for part in &work.parts {
@@ -409,7 +416,7 @@ impl State {
                     PartState::Confirmed | PartState::Failed(_) | PartState::Passed => continue,
                 };
                 let gate = GateKey { route: part.message.route.clone(), key: Arc::clone(key) };
-                places.push((waits, place(&work.row), gate));
+                places.push((waits, work.row.reference(), gate));
             }
         }
         places.sort_by_key(|(waits, place, _)| (*waits, *place));

@@ -1,13 +1,13 @@
 //! When every route of a row has ended: what is recorded of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use posthaste_core::{RouteKey, RowId, port::Settlement};
+use posthaste_core::{RouteKey, RowId, RowRef, port::Settlement};
 
 use super::{
-    gates::{Entry, GateKey, Place},
+    gates::{Entry, GateKey},
     outcomes::{Settling, Then},
-    state::{Part, PartState, State, Work, place},
+    state::{Part, PartState, State, Work},
     targets::PartRef,
     verdict::Verdict,
 };
@@ -36,19 +36,21 @@ impl State {
         }
         let Some(work) = self.work.remove(&id) else { return };
         self.bytes = self.bytes.saturating_sub(work.row.weight());
-        match outcome(&work) {
-            Outcome::Published => self.outcomes.confirm(id, self.clock),
+        let outcome = outcome(&work);
+        self.remember_dead(&work, &outcome);
+        match outcome {
+            Outcome::Published => self.outcomes.confirm(work.row.reference(), self.clock),
             Outcome::Settle(settlement, then) => self.settle(work, settlement, then),
             Outcome::Nothing => {
                 for part in work.parts.iter().filter(|part| part.state == PartState::Passed) {
-                    self.revisit(&part.message.route, place(&work.row), work.key.as_ref());
+                    self.revisit(&part.message.route, work.row.reference(), work.key.as_ref());
                 }
             }
         }
     }
 
     fn settle(&mut self, work: Work, settlement: Settlement, then: Then) {
-        let place = place(&work.row);
+        let place = work.row.reference();
         // A row that is not due keeps its place on every route that it has not left.
         let holds = matches!(then, Then::Hold { .. });
         let keeps = |part: &Part| match &part.state {
@@ -71,8 +73,33 @@ impl State {
         self.outcomes.settle(Settling { settlement, place, key: work.key, gates, then });
     }
 
+    /// What a route has refused for good is not sent to it again while the row waits for other routes,
+    /// and nothing later of its key goes there before the row is invalid.
+    fn remember_dead(&mut self, work: &Work, outcome: &Outcome) {
+        let id = work.row.id;
+        let waits = matches!(outcome, Outcome::Nothing | Outcome::Settle(_, Then::Revisit { .. }));
+        let dead: BTreeMap<RouteKey, Verdict> = work.parts.iter().filter_map(dead).collect();
+        if !waits || dead.is_empty() {
+            self.dead.remove(&id);
+            return;
+        }
+        for route in dead.keys() {
+            self.shut_for_dead(work, route);
+        }
+        if self.dead.len() >= self.settings.bounds.held {
+            self.dead.clear();
+        }
+        self.dead.insert(id, dead);
+    }
+
+    pub(super) fn shut_for_dead(&mut self, work: &Work, route: &RouteKey) {
+        if let Some(key) = &work.key {
+            self.shut(&GateKey { route: route.clone(), key: Arc::clone(key) }, work.row.reference());
+        }
+    }
+
     /// Sees to it that a row which was passed over on a route is read again when that can help.
-    pub(super) fn revisit(&mut self, route: &RouteKey, at: Place, key: Option<&Arc<str>>) {
+    pub(super) fn revisit(&mut self, route: &RouteKey, at: RowRef, key: Option<&Arc<str>>) {
         let gate = key.map(|key| GateKey { route: route.clone(), key: Arc::clone(key) });
         if let Some(gate) = &gate {
             self.leave_gate(gate, at.id);
@@ -85,6 +112,13 @@ impl State {
             return;
         }
         self.cursors.rewind(at.lane, at.seq);
+    }
+}
+
+fn dead(part: &Part) -> Option<(RouteKey, Verdict)> {
+    match &part.state {
+        PartState::Failed(verdict @ Verdict::Dead { .. }) => Some((part.message.route.clone(), verdict.clone())),
+        _ => None,
     }
 }
 

@@ -3,12 +3,14 @@
 //! A cursor spares reading again what is in memory already; it is never trusted to have seen
 //! everything behind it. What a transaction in progress at some read may still bring to light is
 //! remembered as a doubt, and the lane is read again from there once that transaction has ended,
-//! before anything that was read after it goes out. A full pass from the start is the safety net.
+//! before anything that was read after it goes out. Where the store has no snapshots the rows behind
+//! the cursor say so themselves: one that no earlier read has seen is late. A full pass from the start
+//! is the safety net.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use posthaste_core::{
-    LANES, Lane, LaneSet, Row, Seq,
+    LANES, Lane, LaneSet, Proof, Row, Seq,
     port::{Page, ReadRequest},
 };
 
@@ -26,6 +28,8 @@ pub(crate) struct Cursors {
     lanes: Vec<LaneCursor>,
     dirty: LaneSet,
     doubts: BTreeMap<u64, Doubt>,
+    /// Of each lane the undelivered rows that reads have seen; kept for [`Proof::Behind`] alone.
+    seen: BTreeMap<Lane, BTreeSet<Seq>>,
     own: VecDeque<u64>,
     reading: Option<Reading>,
     next_lane: u8,
@@ -77,6 +81,7 @@ impl Cursors {
             lanes: vec![LaneCursor { at: 0, ahead: 0, cause: Cause::Interval, rewinds: 0 }; usize::from(LANES)],
             dirty: LaneSet::EMPTY,
             doubts: BTreeMap::new(),
+            seen: BTreeMap::new(),
             own: VecDeque::new(),
             reading: None,
             next_lane: 0,
@@ -117,11 +122,14 @@ impl Cursors {
         self.lane_mut(lane).ahead = at.max(ahead);
     }
 
-    /// Nobody waits for what [`Cursors::catch_up`] goes back for any longer.
-    pub(crate) fn leap(&mut self, lane: Lane) {
+    /// Nobody waits for what [`Cursors::catch_up`] goes back for any longer. Answers whether anything
+    /// is left out.
+    pub(crate) fn leap(&mut self, lane: Lane) -> bool {
         let cursor = self.lane_mut(lane);
+        let leaps = cursor.ahead > cursor.at;
         cursor.at = cursor.at.max(cursor.ahead);
         cursor.ahead = 0;
+        leaps
     }
 
     /// The lane is not read on until it is rewound or woken.
@@ -136,9 +144,26 @@ impl Cursors {
             *self.lane_mut(lane) = LaneCursor { at: 0, ahead: 0, cause, rewinds };
         }
         self.dirty = self.dirty.union(lanes);
-        self.pass = Some(lanes);
+        self.pass = Some(self.pass.map_or(lanes, |pass| pass.union(lanes)));
         // A full pass sees whatever has ended; what is still in progress is doubted again.
-        self.doubts.clear();
+        self.forget_doubts(lanes);
+    }
+
+    /// These lanes are not read any more.
+    pub(crate) fn forget(&mut self, lanes: LaneSet) {
+        self.dirty = self.dirty.difference(lanes);
+        self.forget_doubts(lanes);
+        self.seen.retain(|lane, _| !lanes.contains(*lane));
+        self.pass = self.pass.map(|pass| pass.difference(lanes));
+        // What was left of a pass may have been these alone.
+        self.finish_pass();
+    }
+
+    fn forget_doubts(&mut self, lanes: LaneSet) {
+        for doubt in self.doubts.values_mut() {
+            doubt.low.retain(|lane, _| !lanes.contains(*lane));
+        }
+        self.doubts.retain(|_, doubt| !doubt.low.is_empty());
     }
 
     /// Whether a full pass has not come to its end yet.
@@ -220,6 +245,7 @@ impl Cursors {
         }
         let accepted = self.advance(&reading, refused, &last, page.more);
         self.doubt(&reading, &page, accepted);
+        self.see(&reading, &page, accepted);
         let rows: Vec<ReadRow> = page
             .rows
             .into_iter()
@@ -239,8 +265,9 @@ impl Cursors {
     /// Ends the doubts whose transactions have ended. Lanes that must be read again from before
     /// this page are rewound, and answered: their part of the page is not to be used.
     fn resolve(&mut self, reading: &Reading, page: &Page) -> LaneSet {
-        let mut refused = LaneSet::EMPTY;
-        let ended = |transaction: &u64, _: &mut Doubt| !page.snapshot.sees_in_progress(*transaction);
+        let mut refused = self.find_late(reading, page);
+        let Some(snapshot) = page.proof.snapshot() else { return refused };
+        let ended = |transaction: &u64, _: &mut Doubt| !snapshot.sees_in_progress(*transaction);
         let ended: Vec<Doubt> = self.doubts.extract_if(.., ended).map(|(_, doubt)| doubt).collect();
         for (lane, low) in ended.into_iter().flat_map(|doubt| doubt.low) {
             let covers = |read: &ReadLane| read.lane == lane && read.start <= low && !self.is_rewound(read);
@@ -252,6 +279,42 @@ impl Cursors {
             }
         }
         refused
+    }
+
+    /// Lanes in which a row stands behind the cursor that no read has seen: they are rewound to before it.
+    fn find_late(&mut self, reading: &Reading, page: &Page) -> LaneSet {
+        let Proof::Behind(behind) = &page.proof else { return LaneSet::EMPTY };
+        let mut late: BTreeMap<Lane, Seq> = BTreeMap::new();
+        for (lane, seq) in behind {
+            if !self.seen.get(lane).is_some_and(|seen| seen.contains(seq)) {
+                let low = late.entry(*lane).or_insert(*seq);
+                *low = (*low).min(*seq);
+            }
+        }
+        late.retain(|lane, _| reading.lanes.iter().any(|read| read.lane == *lane && !self.is_rewound(read)));
+        for (lane, low) in &late {
+            self.rewind(*lane, *low);
+        }
+        late.into_keys().collect()
+    }
+
+    /// Remembers what this page has shown of each lane.
+    fn see(&mut self, reading: &Reading, page: &Page, accepted: LaneSet) {
+        let Proof::Behind(behind) = &page.proof else { return };
+        let mut shown: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
+        let rows = page.rows.iter().map(|row| (row.lane, row.seq));
+        for (lane, seq) in behind.iter().copied().chain(rows) {
+            shown.entry(lane).or_default().insert(seq);
+        }
+        for read in reading.lanes.iter().filter(|read| accepted.contains(read.lane)) {
+            let mut shown = shown.remove(&read.lane).unwrap_or_default();
+            if page.more.contains(read.lane) {
+                let end = shown.last().copied().unwrap_or(read.start).max(read.start);
+                // Beyond the page an earlier read may have been further.
+                shown.extend(self.seen.get(&read.lane).into_iter().flat_map(|seen| seen.range(end + 1..)));
+            }
+            self.seen.insert(read.lane, shown);
+        }
     }
 
     /// Moves the cursors of the lanes whose part of the page may be used, and answers those lanes.
@@ -284,7 +347,8 @@ impl Cursors {
 
     /// Remembers the transactions in progress at this page.
     fn doubt(&mut self, reading: &Reading, page: &Page, accepted: LaneSet) {
-        for transaction in page.snapshot.in_progress.iter().filter(|id| !self.own.contains(id)) {
+        let Some(snapshot) = page.proof.snapshot() else { return };
+        for transaction in snapshot.in_progress.iter().filter(|id| !self.own.contains(id)) {
             let doubt = self.doubts.entry(*transaction).or_default();
             for read in reading.lanes.iter().filter(|read| accepted.contains(read.lane)) {
                 let low = doubt.low.entry(read.lane).or_insert(read.start);

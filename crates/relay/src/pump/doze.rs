@@ -7,11 +7,14 @@ use std::{collections::VecDeque, time::Duration};
 
 use posthaste_core::port::Armed;
 
-/// Wake-ups within [`WINDOW`] above which the pump polls.
-const MANY: usize = 60;
+/// Wake-ups within [`WINDOW`] above which the pump polls. On a slow disk commits that wake let only
+/// some 250 a second through.
+const MANY: usize = 24;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Pages in a row that left rows behind, after which writers need not wake.
 const BACKLOG_PAGES: u32 = 3;
+/// Rows read within [`POLL_FOR`] that make the pump go on polling.
+const BUSY: usize = 60;
 /// How long the pump polls before it looks whether it may rest again.
 const POLL_FOR: Duration = Duration::from_millis(250);
 /// Between polls.
@@ -46,12 +49,14 @@ pub(crate) struct Doze {
     asking: bool,
     wakes: VecDeque<Duration>,
     backlog_pages: u32,
+    /// Read since the polling began, or went on.
+    rows: usize,
 }
 
 impl Doze {
     pub(crate) fn new() -> Doze {
         let mode = Mode::Disarmed { until: Duration::ZERO, poll_at: Duration::ZERO };
-        Doze { mode, asking: false, wakes: VecDeque::new(), backlog_pages: 0 }
+        Doze { mode, asking: false, wakes: VecDeque::new(), backlog_pages: 0, rows: 0 }
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
@@ -67,7 +72,8 @@ impl Doze {
     }
 
     /// A page was read.
-    pub(crate) fn read(&mut self, backlog: bool) {
+    pub(crate) fn read(&mut self, rows: usize, backlog: bool) {
+        self.rows += rows;
         self.backlog_pages = if backlog { self.backlog_pages + 1 } else { 0 };
     }
 
@@ -91,6 +97,7 @@ impl Doze {
     pub(crate) fn disarmed(&mut self, now: Duration) {
         self.asking = false;
         self.wakes.clear();
+        self.rows = 0;
         self.mode = Mode::Disarmed { until: now + POLL_FOR, poll_at: now + POLL };
     }
 
@@ -103,6 +110,11 @@ impl Doze {
             Mode::Armed if self.wakes.len() > MANY || self.backlog_pages >= BACKLOG_PAGES => {
                 self.asking = true;
                 Move::Disarm
+            }
+            Mode::Disarmed { until, poll_at } if idle && now >= *until && self.rows >= BUSY => {
+                self.rows = 0;
+                (*until, *poll_at) = (now + POLL_FOR, now + POLL);
+                Move::Poll
             }
             Mode::Disarmed { until, .. } if idle && now >= *until => {
                 self.asking = true;
@@ -155,15 +167,27 @@ mod tests {
         let mut doze = Doze::new();
         doze.next(MS, true);
         doze.armed(MS, Armed::Yes);
-        (0..=MANY as u32).for_each(|n| doze.woken(n * MS));
+        (0..=MANY as u32).for_each(|n| doze.woken(2 * n * MS));
         assert_eq!(doze.next(61 * MS, true), Move::Disarm);
         doze.disarmed(62 * MS);
         assert_eq!(doze.next(67 * MS, true), Move::Poll);
         assert_eq!(doze.next(68 * MS, true), Move::Stay);
         assert_eq!(doze.next(400 * MS, true), Move::Arm);
         doze.armed(400 * MS, Armed::Yes);
-        (0..BACKLOG_PAGES).for_each(|_| doze.read(true));
+        (0..BACKLOG_PAGES).for_each(|_| doze.read(1, true));
         assert_eq!(doze.next(401 * MS, false), Move::Disarm);
+    }
+
+    #[test]
+    fn report_107_polls_for_as_long_as_rows_come_fast() {
+        let mut doze = Doze::new();
+        doze.disarmed(Duration::ZERO);
+        for round in 1..5 {
+            doze.read(BUSY, false);
+            assert_eq!(doze.next(250 * round * MS, true), Move::Poll);
+        }
+        doze.read(BUSY - 1, false);
+        assert_eq!(doze.next(1250 * MS, true), Move::Arm);
     }
 
     #[test]

@@ -5,21 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use posthaste_core::{Lane, LaneSet, RouteKey, RowId, Seq};
+use posthaste_core::{Lane, LaneSet, RouteKey, RowId, RowRef, Seq};
 
 /// What a gate guards.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct GateKey {
     pub(crate) route: RouteKey,
     pub(crate) key: Arc<str>,
-}
-
-/// A row's place in its outbox.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
-    pub(crate) seq: Seq,
-    pub(crate) lane: Lane,
-    pub(crate) id: RowId,
 }
 
 /// Whether a row may go.
@@ -43,9 +35,9 @@ pub(crate) struct Next {
 }
 
 struct Gate {
-    holder: Place,
+    holder: RowRef,
     held: bool,
-    waiting: BTreeMap<Place, ()>,
+    waiting: BTreeMap<RowRef, ()>,
     passed: Option<(Seq, Lane)>,
 }
 
@@ -61,7 +53,7 @@ impl Gates {
     }
 
     /// A row wants to go.
-    pub(crate) fn enter(&mut self, key: &GateKey, place: Place) -> Entry {
+    pub(crate) fn enter(&mut self, key: &GateKey, place: RowRef) -> Entry {
         let Some(gate) = self.gates.get_mut(key) else {
             let gate = Gate { holder: place, held: false, waiting: BTreeMap::new(), passed: None };
             self.gates.insert(key.clone(), gate);
@@ -87,7 +79,7 @@ impl Gates {
 
     /// A row that is not due holds its key back. Answers the rows that waited in memory behind
     /// another holder and must be forgotten, if the gate is this row's.
-    pub(crate) fn hold(&mut self, key: &GateKey, place: Place) -> Vec<RowId> {
+    pub(crate) fn hold(&mut self, key: &GateKey, place: RowRef) -> Vec<RowId> {
         let gate = self.gates.entry(key.clone()).or_insert_with(|| Gate {
             holder: place,
             held: true,
@@ -113,7 +105,7 @@ impl Gates {
 
     /// A row that was passed over wants to be read again: if another row is under way, that waits
     /// until the gate opens.
-    pub(crate) fn pass_if_shut(&mut self, key: &GateKey, place: Place) -> Entry {
+    pub(crate) fn pass_if_shut(&mut self, key: &GateKey, place: RowRef) -> Entry {
         match self.gates.get_mut(key) {
             Some(gate) if gate.holder.id != place.id => {
                 gate.pass_over(place);
@@ -160,7 +152,7 @@ impl Gates {
 }
 
 impl Gate {
-    fn pass_over(&mut self, place: Place) {
+    fn pass_over(&mut self, place: RowRef) {
         let place = (place.seq, place.lane);
         self.passed = Some(self.passed.map_or(place, |passed| passed.min(place)));
     }

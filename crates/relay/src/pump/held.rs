@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use posthaste_core::{Lane, LaneSet, RowId, Seq};
+use posthaste_core::{Lane, LaneSet, RowId, RowRef, Seq};
 
-use super::gates::{GateKey, Place};
+use super::gates::GateKey;
 
 /// A row that is not due, and the gates it keeps shut.
 pub(crate) struct HeldRow {
-    pub(crate) place: Place,
+    pub(crate) place: RowRef,
     pub(crate) gates: Vec<GateKey>,
 }
 
@@ -62,12 +62,12 @@ impl Held {
     }
 
     /// Whether a keyed row at this place may have a predecessor that there was no room for.
-    pub(crate) fn bars(&self, place: Place) -> bool {
+    pub(crate) fn bars(&self, place: RowRef) -> bool {
         self.overflow.get(&place.lane).is_some_and(|overflow| overflow.keyed && place.seq > overflow.seq)
     }
 
     /// Notes that a row was barred: it is read again with the others of its lane.
-    pub(crate) fn bar(&mut self, place: Place) {
+    pub(crate) fn bar(&mut self, place: RowRef) {
         if let Some(overflow) = self.overflow.get_mut(&place.lane) {
             overflow.seq = overflow.seq.min(place.seq);
         }

@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use posthaste_core::{Backoff, RouteKey, RowId, port::Settlement};
+use posthaste_core::{Backoff, ErrorKind, RouteKey, RowId, RowRef, port::Settlement};
 
-use super::gates::{GateKey, Place};
+use super::gates::GateKey;
 
 /// Most rows marked in one statement.
 const MOST_MARKED: usize = 2_000;
@@ -29,7 +29,7 @@ pub(crate) enum Then {
 #[derive(Clone, Debug)]
 pub(crate) struct Settling {
     pub(crate) settlement: Settlement,
-    pub(crate) place: Place,
+    pub(crate) place: RowRef,
     pub(crate) key: Option<std::sync::Arc<str>>,
     pub(crate) gates: Vec<GateKey>,
     pub(crate) then: Then,
@@ -39,11 +39,13 @@ pub(crate) struct Settling {
 pub(crate) struct Outcomes {
     /// Each with the routes on which it keeps its place.
     known: HashMap<RowId, Vec<RouteKey>>,
-    confirmed: VecDeque<RowId>,
+    confirmed: VecDeque<RowRef>,
     since: Option<Duration>,
-    marking: Vec<RowId>,
+    marking: Vec<RowRef>,
+    marks_alone: Alone,
     settle: VecDeque<Settling>,
     settling: Vec<Settling>,
+    settlements_alone: Alone,
     failures: u32,
     not_before: Duration,
 }
@@ -55,8 +57,10 @@ impl Outcomes {
             confirmed: VecDeque::new(),
             since: None,
             marking: Vec::new(),
+            marks_alone: Alone::default(),
             settle: VecDeque::new(),
             settling: Vec::new(),
+            settlements_alone: Alone::default(),
             failures: 0,
             not_before: Duration::ZERO,
         }
@@ -80,9 +84,9 @@ impl Outcomes {
         self.known.is_empty()
     }
 
-    pub(crate) fn confirm(&mut self, id: RowId, now: Duration) {
-        self.known.insert(id, Vec::new());
-        self.confirmed.push_back(id);
+    pub(crate) fn confirm(&mut self, row: RowRef, now: Duration) {
+        self.known.insert(row.id, Vec::new());
+        self.confirmed.push_back(row);
         self.since.get_or_insert(now);
     }
 
@@ -102,30 +106,31 @@ impl Outcomes {
         batch: usize,
         delay: Duration,
         flush: bool,
-    ) -> Option<Vec<RowId>> {
+    ) -> Option<Vec<RowRef>> {
         let due = self.confirmed.len() >= batch || flush || self.since.is_some_and(|since| since + delay <= now);
         if !self.marking.is_empty() || self.confirmed.is_empty() || !due || now < self.not_before {
             return None;
         }
-        let count = self.confirmed.len().min(MOST_MARKED);
+        let count = self.marks_alone.most(self.confirmed.len().min(MOST_MARKED));
         self.marking = self.confirmed.drain(..count).collect();
         self.since = if self.confirmed.is_empty() { None } else { Some(now) };
         Some(self.marking.clone())
     }
 
     /// The mark ended. Answers the rows if they were marked; else they stay.
-    pub(crate) fn marked(&mut self, now: Duration, done: bool) -> Vec<RowId> {
-        let ids = std::mem::take(&mut self.marking);
-        if done {
-            ids.iter().for_each(|id| {
-                self.known.remove(id);
-            });
+    pub(crate) fn marked(&mut self, now: Duration, failed: Option<ErrorKind>) -> Vec<RowRef> {
+        let rows = std::mem::take(&mut self.marking);
+        let Some(kind) = failed else {
+            rows.iter().for_each(|row| drop(self.known.remove(&row.id)));
+            self.marks_alone.went();
             self.store_answers();
-            return ids;
-        }
-        ids.into_iter().rev().for_each(|id| self.confirmed.push_front(id));
+            return rows;
+        };
         self.since.get_or_insert(now);
-        self.store_failed(now);
+        if self.marks_alone.failed(kind, rows.len(), self.confirmed.len()) {
+            self.store_failed(now);
+        }
+        put_back(&mut self.confirmed, rows, kind);
         Vec::new()
     }
 
@@ -134,23 +139,24 @@ impl Outcomes {
         if !self.settling.is_empty() || self.settle.is_empty() || now < self.not_before {
             return None;
         }
-        let count = self.settle.len().min(MOST_SETTLED);
+        let count = self.settlements_alone.most(self.settle.len().min(MOST_SETTLED));
         self.settling = self.settle.drain(..count).collect();
         Some(self.settling.iter().map(|settling| settling.settlement.clone()).collect())
     }
 
     /// The settlements ended. Answers them if they were written; else they stay.
-    pub(crate) fn settled(&mut self, now: Duration, done: bool) -> Vec<Settling> {
+    pub(crate) fn settled(&mut self, now: Duration, failed: Option<ErrorKind>) -> Vec<Settling> {
         let ended = std::mem::take(&mut self.settling);
-        if done {
-            ended.iter().for_each(|settling| {
-                self.known.remove(&settling.place.id);
-            });
+        let Some(kind) = failed else {
+            ended.iter().for_each(|settling| drop(self.known.remove(&settling.place.id)));
+            self.settlements_alone.went();
             self.store_answers();
             return ended;
+        };
+        if self.settlements_alone.failed(kind, ended.len(), self.settle.len()) {
+            self.store_failed(now);
         }
-        ended.into_iter().rev().for_each(|settling| self.settle.push_front(settling));
-        self.store_failed(now);
+        put_back(&mut self.settle, ended, kind);
         Vec::new()
     }
 
@@ -169,5 +175,56 @@ impl Outcomes {
     fn store_failed(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + Backoff::STORE.after(self.failures);
+    }
+}
+
+/// What the database refuses, whatever the time, for one row must not hold up the others: those of a
+/// refused batch are written one by one.
+#[derive(Default)]
+struct Alone {
+    left: usize,
+    /// Refusals one after another of what was alone.
+    refused: usize,
+}
+
+impl Alone {
+    fn most(&self, most: usize) -> usize {
+        if self.left > 0 { most.min(1) } else { most }
+    }
+
+    fn went(&mut self) {
+        self.left = self.left.saturating_sub(1);
+        self.refused = 0;
+    }
+
+    /// Whether nothing more should be tried for a while. `waiting` others come first now.
+    fn failed(&mut self, kind: ErrorKind, count: usize, waiting: usize) -> bool {
+        if !is_refusal(kind) {
+            return true;
+        }
+        if count > 1 {
+            self.left = self.left.max(count);
+            return false;
+        }
+        self.refused += 1;
+        self.left = self.left.max(1);
+        let all_refused = self.refused > waiting;
+        if all_refused {
+            self.refused = 0;
+        }
+        all_refused
+    }
+}
+
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unknown | ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Conflict)
+}
+
+/// One that was refused alone goes to the end, anything else to where it was.
+fn put_back<T>(queue: &mut VecDeque<T>, ended: Vec<T>, kind: ErrorKind) {
+    if is_refusal(kind) && ended.len() == 1 {
+        queue.extend(ended);
+    } else {
+        ended.into_iter().rev().for_each(|one| queue.push_front(one));
     }
 }

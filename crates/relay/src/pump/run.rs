@@ -177,21 +177,22 @@ impl Running {
         for target in self.state.next_probes(now) {
             self.probe(target);
         }
+        // First: what a poll wakes is read in this round.
+        if !self.pump.settings.defer && self.drain_until.is_none() {
+            self.doze(now);
+        }
         if let Some(request) = self.state.next_read(now) {
             let store = Arc::clone(&self.pump.store);
             self.spawn(async move { Effect::Page(store.read(request).await) }, || Effect::Page(Err(panicked())));
         }
-        if let Some(ids) = self.state.next_mark(now) {
+        if let Some(rows) = self.state.next_mark(now) {
             let store = Arc::clone(&self.pump.store);
-            self.spawn(async move { Effect::Marked(store.mark(&ids).await) }, || Effect::Marked(Err(panicked())));
+            self.spawn(async move { Effect::Marked(store.mark(&rows).await) }, || Effect::Marked(Err(panicked())));
         }
         if let Some(settlements) = self.state.next_settle(now) {
             let store = Arc::clone(&self.pump.store);
             let settling = async move { Effect::Settled(store.settle(&settlements).await) };
             self.spawn(settling, || Effect::Settled(Err(panicked())));
-        }
-        if !self.pump.settings.defer && self.drain_until.is_none() {
-            self.doze(now);
         }
     }
 
@@ -255,8 +256,9 @@ impl Running {
                 self.state.answered(now, batch, answers);
             }
             Ok((_, Effect::Page(page))) => {
+                let rows = page.as_ref().map_or(0, |page| page.rows.len());
                 self.state.page_read(now, page);
-                self.doze.read(self.state.has_backlog());
+                self.doze.read(rows, self.state.has_backlog());
             }
             Ok((_, Effect::Probed(target, answer))) => self.state.probed(now, &target, answer),
             Ok((_, Effect::Marked(answer))) => self.state.marked(now, answer),

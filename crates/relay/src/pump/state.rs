@@ -10,7 +10,7 @@ use std::{
 };
 
 use posthaste_core::{
-    Backoff, Lane, LaneSet, Message, RouteKey, Row, RowId, Seq,
+    Backoff, Lane, LaneSet, Message, RouteKey, Row, RowId, RowRef, Seq,
     breaker::Breaker,
     port::{Armed, Page, ReadRequest, Settlement, TransportCapabilities},
 };
@@ -19,12 +19,13 @@ use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 use super::{
     cause::Cause,
     cursors::{Cursors, ReadRow},
-    gates::{Gates, Place},
+    gates::Gates,
     held::Held,
     outcomes::Outcomes,
     report::Report,
     room::Room,
     targets::{PartRef, TargetState},
+    verdict::Verdict,
 };
 use crate::{
     route::{Routes, TargetKey},
@@ -67,7 +68,7 @@ pub(super) enum PartState {
     /// The target has it.
     Confirmed,
     /// It failed, and is not tried again from memory.
-    Failed(super::verdict::Verdict),
+    Failed(Verdict),
     /// To be read again later.
     Passed,
 }
@@ -122,9 +123,14 @@ pub(crate) struct State {
     pub(super) recorded: HashSet<RowId>,
     /// Of each route the first place in each lane that was passed over while it was paused.
     pub(super) passed: HashMap<RouteKey, BTreeMap<Lane, Seq>>,
+    /// Of each route from where each lane is being read again since its target has room again.
+    pub(super) caught_up_from: HashMap<RouteKey, BTreeMap<Lane, Seq>>,
     /// Rows in a row of each lane that were passed over behind a key under way.
     pub(super) crowds: BTreeMap<Lane, u32>,
     pub(super) render_failures: HashMap<RowId, u32>,
+    /// Routes that have refused a row for good while others have still to get it: it becomes invalid
+    /// once they have, and is not sent to these again.
+    pub(super) dead: HashMap<RowId, BTreeMap<RouteKey, Verdict>>,
     pub(super) deferred: BTreeMap<String, u64>,
     pub(super) noted: u64,
     pub(super) bytes: usize,
@@ -173,8 +179,10 @@ impl State {
             outcomes: Outcomes::new(),
             recorded: HashSet::new(),
             passed: HashMap::new(),
+            caught_up_from: HashMap::new(),
             crowds: BTreeMap::new(),
             render_failures: HashMap::new(),
+            dead: HashMap::new(),
             deferred: BTreeMap::new(),
             noted: 0,
             bytes: 0,
@@ -203,6 +211,8 @@ impl State {
         let gained = owned.difference(self.owned);
         self.owned = owned;
         if !lost.is_empty() {
+            self.cursors.forget(lost);
+            self.dead.clear();
             self.forget(lost);
         }
         if !gained.is_empty() {
@@ -226,6 +236,8 @@ impl State {
 
     /// Rows behind the cursors may have changed.
     pub(crate) fn rewind(&mut self) {
+        // An operator's retry is for every route.
+        self.dead.clear();
         self.begin_pass();
     }
 
@@ -354,7 +366,7 @@ impl State {
     }
 
     /// Rows to mark now.
-    pub(crate) fn next_mark(&mut self, now: Duration) -> Option<Vec<RowId>> {
+    pub(crate) fn next_mark(&mut self, now: Duration) -> Option<Vec<RowRef>> {
         let flush = self.stopping && self.in_flight == 0;
         self.outcomes.next_mark(now, self.settings.mark_batch, self.settings.mark_delay, flush)
     }
@@ -462,8 +474,4 @@ impl State {
         let usable = |target: &TargetState| target.breaker.is_closed() && !target.room.is_full();
         self.targets.is_empty() || self.targets.values().any(usable)
     }
-}
-
-pub(super) fn place(row: &Row) -> Place {
-    Place { seq: row.seq, lane: row.lane, id: row.id }
 }

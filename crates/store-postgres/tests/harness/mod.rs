@@ -20,7 +20,7 @@ impl StoreHarness for Postgres {
     }
 
     fn facts(&self) -> Facts {
-        Facts { concurrent_writers: true, many_lanes: true, database_of_its_own: false }
+        Facts { concurrent_writers: true, snapshots: true, many_lanes: true, database_of_its_own: false }
     }
 
     async fn place(&self, outbox: OutboxName) -> Arc<dyn Place> {

@@ -24,7 +24,7 @@ impl StoreHarness for Sqlite {
     }
 
     fn facts(&self) -> Facts {
-        Facts { concurrent_writers: false, many_lanes: false, database_of_its_own: true }
+        Facts { concurrent_writers: false, snapshots: false, many_lanes: false, database_of_its_own: true }
     }
 
     async fn place(&self, outbox: OutboxName) -> Arc<dyn Place> {

@@ -33,6 +33,8 @@ pub struct Case<Scene: 'static> {
 pub enum Need {
     /// Two transactions may write at once.
     ConcurrentWriters,
+    /// A page comes with the transactions under way.
+    Snapshots,
     /// Rows stand in many lanes, by their key or as a plain INSERT says.
     ManyLanes,
     /// Reached through a socket.
@@ -47,6 +49,7 @@ impl Need {
     pub const fn missing(self) -> &'static str {
         match self {
             Need::ConcurrentWriters => "one transaction writes at a time",
+            Need::Snapshots => "has no snapshots of the transactions under way",
             Need::ManyLanes => "one process owns all lanes",
             Need::Network => "not reached through a network",
             Need::Refusals => "never refuses a single message",

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use posthaste_core::{
-    Body, Event, LANES, Lane, LaneSet, Row, RowId, Snapshot, Timestamp,
+    Body, Event, LANES, Lane, LaneSet, Proof, Row, RowId, RowRef, Snapshot, Timestamp,
     port::{
         Access, Armed, EnqueueError, Enqueued, Filter, Held, Marked, OperateReport, Page, PruneRequest, ReadRequest,
         SchemaState, Settled, Settlement,
@@ -145,8 +145,11 @@ mutants! {
 }
 
 mutants! {
-    mark_that_does_nothing: port_m_marked_rows_are_published, { ids: |_| &[] };
-    mark_that_forgets_the_last: port_m_a_thousand_rows_in_one_call, { ids: |ids| &ids[..ids.len() - 1] };
+    mark_that_does_nothing: port_m_marked_rows_are_published, { marks: |_| vec![] };
+    mark_by_id_alone: port_m3_a_row_that_came_again_under_its_id_is_not_marked, {
+        marks: |rows| rows.iter().flat_map(|row| (1..9).map(|seq| RowRef { seq, ..*row })).collect()
+    };
+    mark_that_forgets_the_last: port_m_a_thousand_rows_in_one_call, { marks: |rows| rows[..rows.len() - 1].to_vec() };
     mark_that_moves_published_at: port_m1_repeating_keeps_published_at, {
         after: on_mark
     };
@@ -277,13 +280,16 @@ mutants! {
 
 mutants_of_postgres! {
     snapshot_that_hides_open_writers: port_l5_decision_02_an_open_writer_is_seen_in_progress, {
-        page: |_, page| Page { snapshot: Snapshot { xmin: u64::MAX, xmax: u64::MAX, in_progress: vec![] }, ..page }
+        page: |_, page| Page { proof: Proof::Snapshot(Snapshot { xmin: u64::MAX, xmax: u64::MAX, in_progress: vec![] }), ..page }
     };
     snapshot_missing_from_an_empty_page: port_l5_decision_02_an_empty_page_sees_open_writers_too, {
-        page: |_, page| if page.rows.is_empty() { Page { snapshot: Snapshot::settled(), ..page } } else { page }
+        page: |_, page| if page.rows.is_empty() { Page { proof: Proof::Snapshot(Snapshot::default()), ..page } } else { page }
     };
     snapshot_without_its_list: port_l5_rows_appear_behind_a_page_only_from_writers_it_saw, {
-        page: |_, mut page| { page.snapshot.in_progress.clear(); page }
+        page: |_, mut page| {
+            if let Proof::Snapshot(snapshot) = &mut page.proof { snapshot.in_progress.clear(); }
+            page
+        }
     };
     read_with_one_cursor_for_all_lanes: port_l1_each_lane_has_its_own_cursor, {
         request: |mut request| {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_core::{
-    Event, OutboxName, Result, Row, RowId, Seq,
+    Event, OutboxName, Result, Row, RowId, RowRef, Seq,
     port::{
         Access, Armed, By, EnqueueError, Enqueued, Filter, Held, Hold, Inspect, Lanes, Marked, Operate, OperateReport,
         OutboxStatus, Page, Produce, PruneRequest, ReadRequest, Receipt, Schema, SchemaState, Selection, Settled,
@@ -33,7 +33,7 @@ pub struct Twist {
     pub request: fn(ReadRequest) -> ReadRequest,
     pub page: fn(&ReadRequest, Page) -> Page,
     pub retention: fn(Duration) -> Duration,
-    pub ids: fn(&[RowId]) -> &[RowId],
+    pub marks: fn(&[RowRef]) -> Vec<RowRef>,
     pub marked: fn(Marked) -> Marked,
     pub settlement: fn(Settlement) -> Settlement,
     pub settled: fn(Vec<Settled>) -> Vec<Settled>,
@@ -67,7 +67,7 @@ impl Default for Twist {
             request: |request| request,
             page: |_, page| page,
             retention: |retention| retention,
-            ids: |ids| ids,
+            marks: <[RowRef]>::to_vec,
             marked: |marked| marked,
             settlement: |settlement| settlement,
             settled: |settled| settled,
@@ -230,8 +230,8 @@ impl Lanes for TwistedStore {
         Ok((self.twist.page)(&request, page))
     }
 
-    async fn mark(&self, ids: &[RowId]) -> Result<Marked> {
-        let marked = self.around(Call::Mark, self.right.mark((self.twist.ids)(ids))).await?;
+    async fn mark(&self, rows: &[RowRef]) -> Result<Marked> {
+        let marked = self.around(Call::Mark, self.right.mark(&(self.twist.marks)(rows))).await?;
         Ok((self.twist.marked)(marked))
     }
 

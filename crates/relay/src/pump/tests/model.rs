@@ -8,7 +8,8 @@ use std::{
 };
 
 use posthaste_core::{
-    AddressTemplate, Body, Failure, Lane, LaneSet, RouteKey, Row, RowId, Seq, Snapshot, Status, Timestamp,
+    AddressTemplate, Body, Failure, Lane, LaneSet, Proof, RouteKey, Row, RowId, RowRef, Seq, Snapshot, Status,
+    Timestamp,
     port::{Marked, Page, ReadRequest, Settled, Settlement, TransportCapabilities},
 };
 use uuid::Uuid;
@@ -37,6 +38,10 @@ pub(super) struct Database {
     next_transaction: u64,
     next_seq: Seq,
     pub(super) down: bool,
+    /// Rows of which the database takes no outcome, whatever the time.
+    pub(super) refused: HashSet<RowId>,
+    /// Whether pages tell of the rows behind them, as a store without snapshots does.
+    pub(super) tells_behind: bool,
     /// How many lanes there are for rows without a key; 0 stands for all.
     pub(super) lanes: u8,
 }
@@ -154,11 +159,22 @@ impl Database {
                 }
             }
         }
+        if self.tells_behind {
+            return Page { rows, more, now: instant(now), proof: Proof::Behind(self.behind(request)) };
+        }
         let xmax = self.next_transaction + 1;
         let mut in_progress = self.open.clone();
         in_progress.sort_unstable();
         let xmin = in_progress.first().copied().unwrap_or(xmax);
-        Page { rows, more, now: instant(now), snapshot: Snapshot { xmin, xmax, in_progress } }
+        Page { rows, more, now: instant(now), proof: Proof::Snapshot(Snapshot { xmin, xmax, in_progress }) }
+    }
+
+    fn behind(&self, request: &ReadRequest) -> Vec<(Lane, Seq)> {
+        let at_or_behind = |(lane, cursor): &(Lane, Seq)| {
+            let (lane, cursor) = (*lane, *cursor);
+            self.undelivered(lane, 0).map(move |row| (lane, row.seq)).filter(move |(_, seq)| *seq <= cursor)
+        };
+        request.from.iter().flat_map(at_or_behind).collect()
     }
 
     fn undelivered(&self, lane: Lane, after: Seq) -> impl Iterator<Item = &Row> {
@@ -169,11 +185,12 @@ impl Database {
             .filter(|row| row.status.is_undelivered())
     }
 
-    pub(super) fn mark(&mut self, ids: &[RowId]) -> Marked {
+    pub(super) fn mark(&mut self, rows: &[RowRef]) -> Marked {
         self.next_transaction += 1;
         let mut changed = 0;
-        for id in ids {
-            if let Some(row) = self.row_mut(*id).filter(|row| row.status != Status::Published) {
+        for marked in rows {
+            let same = |row: &&mut Row| row.seq == marked.seq && row.status != Status::Published;
+            if let Some(row) = self.row_mut(marked.id).filter(same) {
                 (row.status, row.outstanding, row.last_error) = (Status::Published, None, None);
                 changed += 1;
             }
@@ -218,7 +235,7 @@ pub(super) struct World {
     pub(super) step: u64,
     pub(super) reads: VecDeque<(ReadRequest, Option<Page>)>,
     pub(super) batches: Vec<Batch>,
-    pub(super) marks: VecDeque<(Vec<RowId>, Option<Marked>)>,
+    pub(super) marks: VecDeque<(Vec<RowRef>, Option<Marked>)>,
     pub(super) settles: VecDeque<(Vec<Settlement>, Option<Vec<Settled>>)>,
     pub(super) probes: VecDeque<TargetKey>,
     /// Whether this process owns the lanes.
@@ -363,7 +380,13 @@ impl World {
 
     pub(super) fn finish_mark(&mut self) {
         let Some((ids, _)) = self.marks.pop_front() else { return };
-        let answer = if self.database.down { Err(unavailable()) } else { Ok(self.database.mark(&ids)) };
+        let answer = if self.database.down {
+            Err(unavailable())
+        } else if ids.iter().any(|row| self.database.refused.contains(&row.id)) {
+            Err(refusal())
+        } else {
+            Ok(self.database.mark(&ids))
+        };
         self.state.marked(self.now, answer);
     }
 
@@ -372,6 +395,8 @@ impl World {
         let now = self.now;
         let answer = if self.database.down {
             Err(unavailable())
+        } else if settlements.iter().any(|settlement| self.database.refused.contains(&settlement.id())) {
+            Err(refusal())
         } else {
             Ok(settlements.iter().map(|settlement| self.database.settle(settlement, now)).collect())
         };
@@ -464,6 +489,10 @@ pub(super) fn routes_to(names: &[&str]) -> Routes {
         address: AddressTemplate::default(),
     });
     Routes::new(routes.collect(), Vec::new(), "/posthaste/test".into(), 1 << 20).unwrap()
+}
+
+fn refusal() -> posthaste_core::Error {
+    posthaste_core::Error::new(posthaste_core::ErrorKind::Unknown, "a trigger of the user's refuses this row")
 }
 
 fn unavailable() -> posthaste_core::Error {

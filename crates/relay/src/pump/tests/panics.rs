@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_core::{
-    Class, Failure, LaneSet, Message, Result, RowId, Snapshot, Timestamp,
+    Class, Failure, LaneSet, Message, Proof, Result, RowRef, Timestamp,
     port::{
         Armed, Lanes, Marked, Page, ReadRequest, Settled, Settlement, Transport, TransportCapabilities, Wake, Wakeups,
     },
@@ -32,11 +32,11 @@ struct Store(Mutex<Database>);
 impl Lanes for Store {
     async fn read(&self, request: ReadRequest) -> Result<Page> {
         let page = self.0.lock().unwrap().read(&request, Duration::ZERO);
-        Ok(Page { snapshot: Snapshot::settled(), now: Timestamp::from_micros(0), ..page })
+        Ok(Page { proof: Proof::Ordered, now: Timestamp::from_micros(0), ..page })
     }
 
-    async fn mark(&self, ids: &[RowId]) -> Result<Marked> {
-        Ok(self.0.lock().unwrap().mark(ids))
+    async fn mark(&self, rows: &[RowRef]) -> Result<Marked> {
+        Ok(self.0.lock().unwrap().mark(rows))
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -36,6 +36,7 @@ fn history(seed: u64, routes: &[&str], faults: &Faults) -> World {
         settings.interval = HOUR;
     }
     let mut world = World::new(settings, routes);
+    world.database.tells_behind = seed / 8 % 2 == 1;
     world.database.lanes = if faults.slow { 2 } else { 0 };
     for _ in 0..if faults.slow { 1500 } else { 600 } {
         world.pull();

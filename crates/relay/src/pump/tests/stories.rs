@@ -363,3 +363,65 @@ fn decision_21_what_is_held_in_memory_keeps_to_the_budget() {
     }
     assert_eq!(world.delivered.len(), 100);
 }
+
+#[test]
+fn product_5_a_row_of_which_the_database_takes_no_outcome_holds_up_no_other() {
+    let settings = Settings { mark_batch: 8, interval: Duration::from_secs(1), ..Settings::default() };
+    let mut world = World::new(settings, &["r"]);
+    let ids: Vec<RowId> = (0..40).map(|_| world.enqueue(None)).collect();
+    world.database.refused.extend([ids[3], ids[20]]);
+    while world.batches.is_empty() {
+        world.pull();
+        world.finish_read();
+    }
+    // Half are refused by their target for good, among them one of the two.
+    while !world.batches.is_empty() {
+        world
+            .answer(0, |id, _| if ids[20..].contains(id) { Err(Failure::new(Class::Permanent, "no")) } else { Ok(()) });
+        world.pull();
+    }
+    let end = world.now + Duration::from_secs(30);
+    while world.now < end {
+        world.run();
+        world.now = world.state.next_deadline().max(world.now + Duration::from_millis(1));
+    }
+    let left: Vec<RowId> = ids.iter().copied().filter(|id| status(&world, *id) == Status::Pending).collect();
+    assert_eq!(left, [ids[3], ids[20]], "all others are recorded");
+    world.database.refused.clear();
+    world.settle_down();
+    assert_eq!((status(&world, ids[3]), status(&world, ids[20])), (Status::Published, Status::Invalid));
+}
+
+#[test]
+fn rows_r58_what_one_route_refused_for_good_is_not_sent_to_it_again_while_another_is_paused() {
+    let mut world =
+        World::new(Settings { interval: Duration::from_secs(1), ..Settings::default() }, &["left", "right"]);
+    world.down.insert("left".into());
+    let (first, second) = (world.enqueue(Some("k")), world.enqueue(Some("k")));
+    let mut refused = 0;
+    let end = Duration::from_secs(40);
+    while world.now < end {
+        world.pull();
+        while !world.batches.is_empty() {
+            let left = world.batches[0].target.as_str() == "left";
+            world.answer(0, |id, _| match id {
+                _ if left => Err(Failure::new(Class::Transient, "down")),
+                id if *id == first => {
+                    refused += 1;
+                    Err(Failure::new(Class::Permanent, "never"))
+                }
+                _ => Ok(()),
+            });
+            world.pull();
+        }
+        if !world.finish_something() {
+            world.now = world.state.next_deadline().max(world.now + Duration::from_millis(1));
+        }
+    }
+    assert_eq!(refused, 1);
+    let right = |id| (id, RouteKey::from("right"));
+    assert!(!world.delivered.contains_key(&right(second)), "the first is not invalid yet");
+    world.settle_down();
+    assert_eq!((status(&world, first), status(&world, second)), (Status::Invalid, Status::Published));
+    assert!(!world.delivered.contains_key(&right(first)) && world.delivered.contains_key(&right(second)));
+}

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use posthaste_core::{RouteKey, RowId, Status, port::Settlement};
+use posthaste_core::{
+    RouteKey, RowId, Status,
+    port::{Selection, Settlement},
+};
 
-use super::scene::{Scene, event, numbered};
-use crate::suite::case::cases;
+use super::scene::{Scene, by, event, numbered};
+use crate::{mark_ids, suite::case::cases};
 
 cases![Scene;
     port_m_marked_rows_are_published,
     port_m1_repeating_keeps_published_at,
     port_m1_unknown_and_repeated_ids_are_harmless,
+    port_m3_a_row_that_came_again_under_its_id_is_not_marked,
     port_m2_published_at_is_the_databases_clock,
     port_m2_outstanding_and_last_error_become_absent,
     port_m_failed_and_claimed_rows_are_marked_too,
@@ -42,6 +46,18 @@ async fn port_m1_unknown_and_repeated_ids_are_harmless(scene: &Scene) {
     assert_eq!(scene.mark(&[]).await, 0);
     assert_eq!(scene.mark(&[RowId::generate(), id, id]).await, 1);
     assert_eq!(scene.get(id).await.status, Status::Published);
+}
+
+async fn port_m3_a_row_that_came_again_under_its_id_is_not_marked(scene: &Scene) {
+    let id = RowId::generate();
+    scene.commit_one(event("first").id(id)).await;
+    let sent = scene.get(id).await.reference();
+    let gone = scene.store.discard(&Selection::Ids(vec![id]), &by(), 10).await.expect("discard");
+    assert_eq!(gone.changed, 1);
+    scene.commit_one(event("second").id(id)).await;
+    assert_eq!(scene.store.mark(&[sent]).await.expect("mark").changed, 0);
+    let row = scene.get(id).await;
+    assert_eq!((row.status, row.event_type.as_str()), (Status::Pending, "second"));
 }
 
 async fn port_m2_published_at_is_the_databases_clock(scene: &Scene) {
@@ -82,11 +98,11 @@ async fn port_m_without_retention_marked_rows_are_deleted(scene: &Scene) {
     let store = scene.place.open(Duration::ZERO);
     let rows = scene.commit(&(0..4).map(numbered).collect::<Vec<_>>()).await;
     let ids: Vec<RowId> = rows[..3].iter().map(|row| row.id).collect();
-    assert_eq!(store.mark(&ids).await.expect("mark").changed, 3);
+    assert_eq!(mark_ids(store.as_ref(), &ids).await.expect("mark").changed, 3);
     for id in &ids {
         assert_eq!(scene.find(*id).await, None);
     }
-    assert_eq!(store.mark(&ids).await.expect("mark").changed, 0, "repeating is harmless");
+    assert_eq!(mark_ids(store.as_ref(), &ids).await.expect("mark").changed, 0, "repeating is harmless");
     assert_eq!(scene.undelivered().await.len(), 1);
 }
 
@@ -94,7 +110,7 @@ async fn port_m_without_retention_no_seq_is_used_again(scene: &Scene) {
     let store = scene.place.open(Duration::ZERO);
     let rows = scene.commit(&[numbered(0), numbered(1)]).await;
     let highest = scene.seq(rows[1].id).await;
-    store.mark(&[rows[0].id, rows[1].id]).await.expect("mark");
+    mark_ids(store.as_ref(), &[rows[0].id, rows[1].id]).await.expect("mark");
     assert_eq!(scene.undelivered().await, []);
     let id = scene.commit_one(event("next")).await;
     assert!(scene.seq(id).await > highest, "a cursor at {highest} would skip it");

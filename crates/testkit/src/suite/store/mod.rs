@@ -57,6 +57,8 @@ pub trait StoreHarness: Send + Sync + 'static {
 pub struct Facts {
     /// Two transactions may write at once.
     pub concurrent_writers: bool,
+    /// A page comes with the transactions under way.
+    pub snapshots: bool,
     /// Rows stand in many lanes, by their key or as a plain INSERT says.
     pub many_lanes: bool,
     /// The database holds nothing but the outbox.
@@ -67,6 +69,7 @@ impl Facts {
     fn has(self, need: Need) -> bool {
         match need {
             Need::ConcurrentWriters => self.concurrent_writers,
+            Need::Snapshots => self.snapshots,
             Need::ManyLanes => self.many_lanes,
             Need::Network | Need::Refusals => false,
         }

@@ -12,6 +12,7 @@ use posthaste_core::{
 };
 
 use super::{Place, StoreHarness, WriterTx};
+use crate::mark_ids;
 
 /// How long published rows are kept unless a case says otherwise.
 const RETENTION: Duration = Duration::from_secs(86_400);
@@ -155,7 +156,7 @@ impl Scene {
     }
 
     pub(super) async fn mark(&self, ids: &[RowId]) -> u64 {
-        self.store.mark(ids).await.expect("mark").changed
+        mark_ids(self.store.as_ref(), ids).await.expect("mark").changed
     }
 
     pub(super) async fn settle(&self, settlements: &[Settlement]) -> Vec<Settled> {

@@ -60,7 +60,7 @@ impl Facts {
         match need {
             Need::Network => self.network,
             Need::Refusals => self.refuses,
-            Need::ConcurrentWriters | Need::ManyLanes => false,
+            Need::ConcurrentWriters | Need::Snapshots | Need::ManyLanes => false,
         }
     }
 }
