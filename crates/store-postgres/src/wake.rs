@@ -4,27 +4,35 @@
 //! transaction: it gets it while the relay is awake, and stays silent; it is refused while the
 //! relay sleeps, and notifies. The relay gets the lock only when no writer that stayed silent is
 //! under way; what commits after that wakes it, and what committed before is in its next read.
+//!
+//! Of several relays of one outbox one has the lock, and the others that sleep are its guests: writers
+//! notify all. One that wakes up tells its guests, who then try for the lock themselves. If it dies
+//! instead, they find out by their interval.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use posthaste_core::{
-    Error, ErrorKind, Lane, LaneSet, Result,
+    Error, ErrorKind, Lane, LaneSet, Result, RowId,
     port::{Armed, Wake, Wakeups},
 };
-use tokio::{sync::Notify, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify},
+    task::JoinHandle,
+    time::sleep,
+};
 use tokio_postgres::types::{Oid, Type};
 
 use crate::{
     connect::{Role, Server, Session, Typed},
     schema::{Names, WAKE_LOCK},
 };
+
+/// Between a guest's tries for the lock while a writer that stayed silent is under way.
+const TRY_AGAIN: Duration = Duration::from_millis(25);
 
 /// The listening side of one relay. Connects at the first `arm`, and again at the first one after a loss.
 pub(crate) struct PostgresWakeups {
@@ -36,12 +44,12 @@ pub(crate) struct PostgresWakeups {
 
 impl PostgresWakeups {
     pub(crate) fn new(server: Arc<Server>, names: Names) -> PostgresWakeups {
-        PostgresWakeups { server, names, inbox: Arc::default(), listener: Mutex::new(None) }
+        PostgresWakeups { server, names, inbox: Arc::new(Inbox::new()), listener: Mutex::new(None) }
     }
 
     fn listener(&self) -> Option<Arc<Listener>> {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        listener.clone().filter(|listener| listener.session.is_usable())
+        listener.clone().filter(|listener| listener.bed.session.is_usable())
     }
 
     async fn connect(&self) -> Result<Arc<Listener>> {
@@ -62,13 +70,13 @@ impl PostgresWakeups {
 #[async_trait]
 impl Wakeups for PostgresWakeups {
     async fn arm(&self) -> Result<Armed> {
-        self.connect().await?.arm().await
+        self.connect().await?.bed.arm().await
     }
 
     async fn disarm(&self) -> Result<()> {
         // A listener that is gone has taken its lock along.
         let Some(listener) = self.listener() else { return Ok(()) };
-        listener.disarm().await
+        listener.bed.disarm().await
     }
 
     async fn next(&self) -> Wake {
@@ -76,16 +84,11 @@ impl Wakeups for PostgresWakeups {
     }
 }
 
-/// A session that listens, and the task that watches it.
+/// A session that listens, and the tasks that watch it.
 struct Listener {
-    session: Arc<Session>,
-    table: Oid,
-    keep_alive: Duration,
-    /// The lock is ours for sure.
-    armed: AtomicBool,
-    /// The lock may be ours: it was asked for, and the answer did not come.
-    unsure: AtomicBool,
+    bed: Arc<Bed>,
     watch: JoinHandle<()>,
+    guest: JoinHandle<()>,
 }
 
 impl Listener {
@@ -97,52 +100,128 @@ impl Listener {
         let listen = format!("LISTEN posthaste_{table}");
         session.within_deadline(keep_alive, &doing, session.client.batch_execute(&listen)).await?;
         let session = Arc::new(session);
-        let watched = session.clone();
+        let sleep = AsyncMutex::new(Sleep::Awake);
+        let bed = Arc::new(Bed { session: session.clone(), table, keep_alive, sleep, inbox: inbox.clone() });
+        let guest = tokio::spawn({
+            let bed = bed.clone();
+            async move { bed.take_over().await }
+        });
         let watch = tokio::spawn(async move {
             let reason = tokio::select! {
-                reason = watched.ended() => reason,
-                reason = silence(&watched, &quoted, table, keep_alive) => reason,
+                reason = session.ended() => reason,
+                reason = silence(&session, &quoted, table, keep_alive) => reason,
             };
-            watched.give_up();
+            session.give_up();
             tracing::warn!(%reason, "wake-ups are lost until the next try");
             inbox.lose();
         });
-        let (armed, unsure) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Listener { session, table, keep_alive, armed, unsure, watch })
-    }
-
-    async fn arm(&self) -> Result<Armed> {
-        if self.armed.load(SeqCst) {
-            return Ok(Armed::Yes);
-        }
-        self.disarm().await?;
-        self.unsure.store(true, SeqCst);
-        let sql = "SELECT pg_try_advisory_lock($1, $2::oid::integer)";
-        let parameters: [Typed<'_>; 2] = [(&WAKE_LOCK, Type::INT4), (&self.table, Type::OID)];
-        let rows = self.session.ask_within(self.keep_alive, "falling asleep", sql, &parameters).await?;
-        let ours = rows.first().is_some_and(|row| row.get(0));
-        self.armed.store(ours, SeqCst);
-        self.unsure.store(false, SeqCst);
-        Ok(if ours { Armed::Yes } else { Armed::WriterUnderWay })
-    }
-
-    async fn disarm(&self) -> Result<()> {
-        if !self.armed.load(SeqCst) && !self.unsure.load(SeqCst) {
-            return Ok(());
-        }
-        self.unsure.store(true, SeqCst);
-        self.armed.store(false, SeqCst);
-        let unlocked = self.session.client.batch_execute("SELECT pg_advisory_unlock_all()");
-        self.session.within_deadline(self.keep_alive, "waking up", unlocked).await?;
-        self.unsure.store(false, SeqCst);
-        Ok(())
+        Ok(Listener { bed, watch, guest })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         self.watch.abort();
-        self.session.give_up();
+        self.guest.abort();
+        self.bed.session.give_up();
+    }
+}
+
+/// Whether writers wake this relay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    Awake,
+    /// The lock is ours.
+    Asleep,
+    /// The lock is another relay's.
+    Guest,
+    /// The lock may be ours: it was asked for, and the answer did not come.
+    Unsure,
+}
+
+/// The lock of one outbox, and what is known of it.
+struct Bed {
+    session: Arc<Session>,
+    table: Oid,
+    keep_alive: Duration,
+    sleep: AsyncMutex<Sleep>,
+    inbox: Arc<Inbox>,
+}
+
+impl Bed {
+    async fn arm(&self) -> Result<Armed> {
+        let mut sleep = self.sleep.lock().await;
+        if matches!(*sleep, Sleep::Asleep | Sleep::Guest) {
+            return Ok(Armed::Yes);
+        }
+        self.wake_up(&mut sleep).await?;
+        self.lie_down(&mut sleep).await
+    }
+
+    async fn disarm(&self) -> Result<()> {
+        self.wake_up(&mut *self.sleep.lock().await).await
+    }
+
+    async fn lie_down(&self, sleep: &mut Sleep) -> Result<Armed> {
+        *sleep = Sleep::Unsure;
+        let sql = "SELECT pg_try_advisory_lock($1, $2::oid::integer), EXISTS (SELECT FROM pg_locks \
+            WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND objsubid = 2 AND pid <> pg_backend_pid() \
+              AND classid = $1::oid AND objid = $2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
+        let parameters: [Typed<'_>; 2] = [(&WAKE_LOCK, Type::INT4), (&self.table, Type::OID)];
+        let rows = self.session.ask_within(self.keep_alive, "falling asleep", sql, &parameters).await?;
+        *sleep = match rows.first().map(|row| (row.get(0), row.get(1))) {
+            Some((true, _)) => Sleep::Asleep,
+            Some((false, true)) => Sleep::Guest,
+            _ => Sleep::Awake,
+        };
+        Ok(if *sleep == Sleep::Awake { Armed::WriterUnderWay } else { Armed::Yes })
+    }
+
+    async fn wake_up(&self, sleep: &mut Sleep) -> Result<()> {
+        if matches!(*sleep, Sleep::Awake | Sleep::Guest) {
+            *sleep = Sleep::Awake;
+            return Ok(());
+        }
+        *sleep = Sleep::Unsure;
+        let sql = format!(
+            "SELECT pg_advisory_unlock_all(); SELECT pg_notify('posthaste_{}', '{}')",
+            self.table,
+            self.inbox.farewell()
+        );
+        let unlocked = self.session.client.batch_execute(&sql);
+        self.session.within_deadline(self.keep_alive, "waking up", unlocked).await?;
+        *sleep = Sleep::Awake;
+        Ok(())
+    }
+
+    /// A guest whose host has woken up tries for the lock until it has it, or is another one's guest.
+    /// After each try the relay reads: what committed meanwhile has woken nobody.
+    async fn take_over(&self) {
+        loop {
+            self.inbox.left.notified().await;
+            while !self.try_take_over().await {
+                sleep(TRY_AGAIN).await;
+            }
+        }
+    }
+
+    /// Whether this relay is awake, or asleep for sure.
+    async fn try_take_over(&self) -> bool {
+        let mut sleep = self.sleep.lock().await;
+        if *sleep != Sleep::Guest {
+            return true;
+        }
+        let armed = self.lie_down(&mut sleep).await;
+        self.inbox.wake_all();
+        match armed {
+            Ok(Armed::Yes) => true,
+            Ok(Armed::WriterUnderWay) => {
+                *sleep = Sleep::Guest;
+                false
+            }
+            // The watch tells of the broken session.
+            Err(_) => true,
+        }
     }
 }
 
@@ -160,10 +239,13 @@ async fn silence(session: &Session, quoted: &str, table: Oid, keep_alive: Durati
 }
 
 /// What came in and was not taken yet, merged: nothing queues up.
-#[derive(Default)]
 struct Inbox {
+    /// Tells this relay from others.
+    token: String,
     pending: Mutex<Pending>,
     came: Notify,
+    /// A relay that had the lock has woken up.
+    left: Notify,
 }
 
 #[derive(Default)]
@@ -174,12 +256,32 @@ struct Pending {
 }
 
 impl Inbox {
+    fn new() -> Inbox {
+        let token = RowId::generate().to_string();
+        Inbox { token, pending: Mutex::default(), came: Notify::new(), left: Notify::new() }
+    }
+
     fn take_in(&self, payload: &str) {
+        if let Some(of) = payload.strip_prefix(FAREWELL) {
+            if of != self.token {
+                self.left.notify_one();
+            }
+            return;
+        }
         let lane = payload.parse().ok().and_then(Lane::new);
         self.change(|pending| {
             pending.lanes = pending.lanes.union(lane.map_or(LaneSet::ALL, |lane| LaneSet::from_iter([lane])));
             pending.rewind |= payload == REWIND;
         });
+    }
+
+    /// What this relay says when it gives the lock back.
+    fn farewell(&self) -> String {
+        format!("{FAREWELL}{}", self.token)
+    }
+
+    fn wake_all(&self) {
+        self.change(|pending| pending.lanes = LaneSet::ALL);
     }
 
     fn lose(&self) {
@@ -208,6 +310,8 @@ impl Inbox {
 
 /// The payload that says that rows behind the cursors are due again.
 const REWIND: &str = "rewind";
+/// The payload that says, with who it was, that the lock was given back.
+const FAREWELL: &str = "awake ";
 
 #[cfg(test)]
 mod tests {
@@ -215,7 +319,7 @@ mod tests {
 
     #[tokio::test]
     async fn port_w1_hints_are_merged_until_they_are_taken() {
-        let inbox = Inbox::default();
+        let inbox = Inbox::new();
         inbox.take_in("3");
         inbox.take_in("7");
         let lanes = [3, 7].into_iter().filter_map(Lane::new).collect();
@@ -227,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn port_w3_a_loss_is_told_once() {
-        let inbox = Inbox::default();
+        let inbox = Inbox::new();
         inbox.take_in("3");
         inbox.lose();
         assert!(!inbox.next().await.healthy);

@@ -86,6 +86,42 @@ async fn decision_11_without_a_relay_and_while_it_sleeps_writers_do_not_wait_for
 }
 
 #[tokio::test]
+async fn port_w2_of_several_relays_all_that_sleep_are_woken_whoever_wakes_up_first() {
+    let Some(bench) = Bench::new().await else { return };
+    let relays = [bench.store.wakeups(), bench.store(Settings::default()).wakeups(), bench.store.wakeups()];
+    for relay in &relays {
+        assert_eq!(relay.arm().await.unwrap(), Armed::Yes);
+    }
+    bench.store.produce(&[Event::tombstone("t").key("a")]).await.unwrap();
+    for relay in &relays {
+        assert!(next(relay).await.healthy);
+    }
+    // The one with the lock wakes up, with a writer under way that does not wake anybody.
+    relays[0].disarm().await.unwrap();
+    let outbox = Outbox::new(bench.name.clone());
+    let mut writer = bench.client().await;
+    let mut open = writer.transaction().await.unwrap();
+    _ = outbox.enqueue(&mut open, &[Event::tombstone("t")]).await.unwrap();
+    for relay in &relays[1..] {
+        assert!(next(relay).await.healthy, "told to read");
+    }
+    open.commit().await.unwrap();
+    // Whichever has the lock now, writers wake both again.
+    let other = bench.client().await;
+    let held = r#"SELECT FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
+        AND objid = '"{t}"'::regclass"#;
+    until("one has the lock", async || !bench.rows(held).await.is_empty()).await;
+    for relay in &relays[1..] {
+        while timeout(Duration::from_millis(1), relay.next()).await.is_ok() {}
+    }
+    other.batch_execute(&bench.sql(r#"INSERT INTO "{t}" (type, ordering_key) VALUES ('t', 'a')"#)).await.unwrap();
+    for relay in &relays[1..] {
+        assert!(next(relay).await.lanes.iter().any(|lane| lane.number() == 12));
+    }
+    bench.end().await;
+}
+
+#[tokio::test]
 async fn report_103_the_loss_of_the_listener_is_told_once_and_arming_connects_again() {
     let Some(bench) = Bench::new().await else { return };
     let wakeups = bench.store.wakeups();
