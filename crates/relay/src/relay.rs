@@ -151,7 +151,11 @@ fn start_outbox(
     let waker = Arc::new(LocalWaker::default());
     let telemetry = Arc::new(Telemetry::new(&outbox));
     let wires = Wires {
-        owned: owned.clone(),
+        owned: Arc::new({
+            let owned = owned.clone();
+            move || *owned.borrow()
+        }),
+        owned_changed: owned.clone(),
         stop: stop.clone(),
         waker: Arc::clone(&waker),
         progress: progress_tx,

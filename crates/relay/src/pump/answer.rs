@@ -389,7 +389,7 @@ impl State {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.held.forget(lanes);
         self.count_again();
-        self.rebuild_gates();
+        self.rebuild_gates(lanes);
     }
 
     fn count_again(&mut self) {
@@ -403,30 +403,19 @@ impl State {
         }
     }
 
-    /// Order must hold between what is still in flight and what is read from now on.
-    fn rebuild_gates(&mut self) {
-        self.gates.clear();
-        let mut places: Vec<(bool, RowRef, GateKey)> = Vec::new();
-        for work in self.work.values() {
+    /// Order must hold between what is still in flight there and what is read once they are won again.
+    fn rebuild_gates(&mut self, lanes: LaneSet) {
+        self.gates.clear(lanes);
+        let mut in_flight: Vec<(RowRef, GateKey)> = Vec::new();
+        for work in self.work.values().filter(|work| lanes.contains(work.row.lane)) {
             let Some(key) = &work.key else { continue };
-            for part in &work.parts {
-                let waits = match part.state {
-                    PartState::Queued | PartState::InFlight => false,
-                    PartState::Waiting => true,
-                    PartState::Confirmed | PartState::Failed(_) | PartState::Passed => continue,
-                };
-                let gate = GateKey { route: part.message.route.clone(), key: Arc::clone(key) };
-                places.push((waits, work.row.reference(), gate));
-            }
+            let parts = work.parts.iter().filter(|part| part.state == PartState::InFlight);
+            let gate = |route: &RouteKey| GateKey { route: route.clone(), key: Arc::clone(key) };
+            in_flight.extend(parts.map(|part| (work.row.reference(), gate(&part.message.route))));
         }
-        places.sort_by_key(|(waits, place, _)| (*waits, *place));
-        for (_, place, gate) in places {
+        in_flight.sort_by_key(|(place, _)| *place);
+        for (place, gate) in in_flight {
             self.gates.enter(&gate, place);
-        }
-        for held in self.held.rows() {
-            for gate in &held.gates {
-                self.gates.hold(gate, held.place);
-            }
         }
     }
 }

@@ -128,9 +128,9 @@ impl Gates {
         gates.map(|(key, gate)| (key, gate.waiting.into_keys().map(|place| place.id).collect())).collect()
     }
 
-    /// Forgets every gate.
-    pub(crate) fn clear(&mut self) {
-        self.gates.clear();
+    /// Forgets every gate in these lanes.
+    pub(crate) fn clear(&mut self, lanes: LaneSet) {
+        self.gates.retain(|_, gate| !lanes.contains(gate.holder.lane));
     }
 
     /// The row is done with this gate, or has been forgotten.

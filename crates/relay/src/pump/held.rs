@@ -116,9 +116,4 @@ impl Held {
         });
         self.overflow.retain(|lane, _| !lanes.contains(*lane));
     }
-
-    /// The rows that are remembered.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &HeldRow> {
-        self.rows.values().map(|(_, row)| row)
-    }
 }

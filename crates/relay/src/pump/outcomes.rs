@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use posthaste_core::{Backoff, ErrorKind, RouteKey, RowId, RowRef, port::Settlement};
+use posthaste_core::{Backoff, ErrorKind, Lane, RouteKey, RowId, RowRef, port::Settlement};
 
 use super::gates::GateKey;
 
@@ -74,6 +74,12 @@ impl Outcomes {
     /// The routes on which such a row keeps its place before later ones of its key.
     pub(crate) fn kept_routes(&self, id: RowId) -> &[RouteKey] {
         self.known.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// The lanes of all of them, repeated.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> {
+        let marks = self.confirmed.iter().chain(&self.marking).map(|row| row.lane);
+        marks.chain(self.settle.iter().chain(&self.settling).map(|settling| settling.place.lane))
     }
 
     pub(crate) fn len(&self) -> usize {

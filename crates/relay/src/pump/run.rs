@@ -45,7 +45,11 @@ pub(crate) struct Pump {
 
 /// How a pump is told things, and tells them.
 pub(crate) struct Wires {
-    pub(crate) owned: watch::Receiver<LaneSet>,
+    /// The lanes that are ours at this moment; asked before every read, at its end, and before every
+    /// publication.
+    pub(crate) owned: Arc<dyn Fn() -> LaneSet + Send + Sync>,
+    /// Says when to ask again at once.
+    pub(crate) owned_changed: watch::Receiver<LaneSet>,
     pub(crate) stop: CancellationToken,
     pub(crate) waker: Arc<LocalWaker>,
     pub(crate) progress: watch::Sender<Progress>,
@@ -100,10 +104,9 @@ impl Pump {
 
 impl Running {
     async fn run(mut self) {
-        let owned = *self.wires.owned.borrow_and_update();
-        self.state.own(owned);
         loop {
             let now = self.started.elapsed();
+            self.own();
             self.state.tick(now);
             self.start_effects(now);
             self.tell();
@@ -113,6 +116,12 @@ impl Running {
             self.wait().await;
         }
         self.tasks.shutdown().await;
+    }
+
+    fn own(&mut self) {
+        if self.drain_until.is_none() {
+            self.state.own((self.wires.owned)());
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -145,10 +154,8 @@ impl Running {
                 self.state.wake(wake.lanes, Cause::Wake);
             }
             lanes = self.wires.waker.woken() => self.state.wake(lanes, Cause::Immediate),
-            Ok(()) = self.wires.owned.changed(), if !stopping => {
-                let owned = *self.wires.owned.borrow_and_update();
-                self.state.own(owned);
-            }
+            // What it says now is asked for at the beginning of the next round.
+            Ok(()) = self.wires.owned_changed.changed(), if !stopping => {}
             () = self.wires.stop.cancelled(), if !stopping => {
                 self.state.stop();
                 self.drain_until = Some(Instant::now() + self.pump.settings.drain);
@@ -257,6 +264,7 @@ impl Running {
             }
             Ok((_, Effect::Page(page))) => {
                 let rows = page.as_ref().map_or(0, |page| page.rows.len());
+                self.own();
                 self.state.page_read(now, page);
                 self.doze.read(rows, self.state.has_backlog());
             }

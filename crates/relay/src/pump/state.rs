@@ -106,6 +106,8 @@ pub struct Progress {
     pub paused: Vec<TargetKey>,
     /// Whether this process owns lanes.
     pub owns_lanes: bool,
+    /// Lanes that are owned no more, of which something is in flight or not recorded yet.
+    pub draining: LaneSet,
 }
 
 pub(crate) struct State {
@@ -140,6 +142,8 @@ pub(crate) struct State {
     /// The time of the input that is being handled.
     pub(super) clock: Duration,
     owned: LaneSet,
+    /// Lanes that were lost with something under way.
+    draining: LaneSet,
     stopping: bool,
     reading: bool,
     read_failures: u32,
@@ -191,6 +195,7 @@ impl State {
             random: SmallRng::seed_from_u64(seed),
             clock: Duration::ZERO,
             owned: LaneSet::EMPTY,
+            draining: LaneSet::EMPTY,
             stopping: false,
             reading: false,
             read_failures: 0,
@@ -207,9 +212,13 @@ impl State {
     /// Which lanes this process owns from now on. What is lost is forgotten, except what is in
     /// flight; what is gained is read from its start.
     pub(crate) fn own(&mut self, owned: LaneSet) {
+        if owned == self.owned {
+            return;
+        }
         let lost = self.owned.difference(owned);
         let gained = owned.difference(self.owned);
         self.owned = owned;
+        self.draining = self.draining.union(lost).difference(owned);
         if !lost.is_empty() {
             self.cursors.forget(lost);
             self.dead.clear();
@@ -415,7 +424,17 @@ impl State {
         self.cursors.has_backlog()
     }
 
-    pub(crate) fn progress(&self) -> Progress {
+    /// Lanes that were lost and have something under way still.
+    fn still_draining(&mut self) -> LaneSet {
+        if !self.draining.is_empty() {
+            let work = self.work.values().map(|work| work.row.lane);
+            let under_way: LaneSet = work.chain(self.outcomes.lanes()).collect();
+            self.draining = self.draining.intersection(under_way);
+        }
+        self.draining
+    }
+
+    pub(crate) fn progress(&mut self) -> Progress {
         Progress {
             passes: self.cursors.passes(),
             idle: self.cursors.is_idle() && self.work.is_empty() && self.outcomes.is_empty(),
@@ -425,6 +444,7 @@ impl State {
             deferred: self.deferred.clone(),
             paused: self.targets.iter().filter(|(_, t)| !t.breaker.is_closed()).map(|(key, _)| key.clone()).collect(),
             owns_lanes: !self.owned.is_empty(),
+            draining: self.still_draining(),
         }
     }
 

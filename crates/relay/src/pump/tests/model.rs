@@ -238,8 +238,8 @@ pub(super) struct World {
     pub(super) marks: VecDeque<(Vec<RowRef>, Option<Marked>)>,
     pub(super) settles: VecDeque<(Vec<Settlement>, Option<Vec<Settled>>)>,
     pub(super) probes: VecDeque<TargetKey>,
-    /// Whether this process owns the lanes.
-    pub(super) owns: bool,
+    /// The lanes that this process owns.
+    pub(super) owned: LaneSet,
     /// The step at which each message first reached its target.
     pub(super) delivered: HashMap<(RowId, RouteKey), u64>,
     pub(super) copies: HashMap<(RowId, RouteKey), u32>,
@@ -263,7 +263,7 @@ impl World {
             marks: VecDeque::new(),
             settles: VecDeque::new(),
             probes: VecDeque::new(),
-            owns: true,
+            owned: LaneSet::ALL,
             delivered: HashMap::new(),
             copies: HashMap::new(),
             down: HashSet::new(),
@@ -276,7 +276,7 @@ impl World {
     /// The process dies and another takes over: nothing in memory is left.
     pub(super) fn crash(&mut self) {
         self.state = start(&self.settings, &self.routes);
-        self.owns = true;
+        self.owned = LaneSet::ALL;
         self.reads.clear();
         self.batches.clear();
         self.marks.clear();
@@ -299,7 +299,12 @@ impl World {
         self.step += 1;
         self.state.tick(self.now);
         for batch in self.state.next_batches(self.now) {
-            assert!(self.owns, "sent without owning the lane");
+            let owned = self.owned;
+            let mine = |part: &crate::pump::targets::PartRef| {
+                let stored = self.database.rows.values().find(|stored| stored.row.id == part.row);
+                stored.is_none_or(|stored| owned.contains(stored.row.lane))
+            };
+            assert!(batch.parts.iter().all(mine), "sent without owning the lane");
             self.check_order(&batch);
             self.batches.push(batch);
         }
@@ -456,8 +461,12 @@ impl World {
     }
 
     pub(super) fn own(&mut self, owns: bool) {
-        self.owns = owns;
-        self.state.own(if owns { LaneSet::ALL } else { LaneSet::EMPTY });
+        self.own_only(if owns { LaneSet::ALL } else { LaneSet::EMPTY });
+    }
+
+    pub(super) fn own_only(&mut self, lanes: LaneSet) {
+        self.owned = lanes;
+        self.state.own(lanes);
     }
 
     pub(super) fn wake(&mut self) {

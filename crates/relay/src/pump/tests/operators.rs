@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::{Class, Failure, Lane, RowId, Status};
+use posthaste_core::{Class, Failure, Lane, LaneSet, RowId, Status};
 
 use super::model::World;
 use crate::settings::{Bounds, Settings};
@@ -211,4 +211,41 @@ fn decision_03_a_crowd_of_delayed_rows_does_not_keep_the_pump_from_the_rows_afte
     }
     assert!(others.iter().all(|id| delivered(&world, *id)));
     assert!(world.state.progress().passes > 0, "no full pass ever came to its end");
+}
+
+#[test]
+fn lanes_r41_a_lost_lane_drains_until_what_was_in_flight_is_recorded() {
+    let mut world = World::new(Settings { interval: HOUR, ..Settings::default() }, &["r"]);
+    let id = world.enqueue(Some(&key_of_lane(5)));
+    while world.batches.is_empty() {
+        world.pull();
+        world.finish_read();
+    }
+    let rest = LaneSet::ALL.difference(LaneSet::from_iter(Lane::new(5)));
+    world.own_only(rest);
+    let draining = |world: &mut World| world.state.progress().draining.iter().map(Lane::number).collect::<Vec<_>>();
+    assert_eq!(draining(&mut world), [5], "in flight");
+    world.answer(0, |_, _| Ok(()));
+    assert_eq!(draining(&mut world), [5], "not marked");
+    run_for(&mut world, Duration::from_secs(1));
+    assert!(draining(&mut world).is_empty());
+    assert_eq!(world.database.row(id).status, Status::Published);
+}
+
+#[test]
+fn product_5_losing_some_lanes_opens_no_key_of_the_others() {
+    let mut world = World::new(Settings::default(), &["r"]);
+    let (first, second) = (world.enqueue(Some("k")), world.enqueue(Some("k")));
+    while world.batches.is_empty() {
+        world.pull();
+        world.finish_read();
+    }
+    // Its retry waits to be recorded when other lanes are lost; the second must not go.
+    world.answer(0, |_, _| Err(Failure::new(Class::Unknown, "what")));
+    let kept = Lane::of_key("k");
+    world.own_only(LaneSet::from_iter([kept]));
+    run_for(&mut world, Duration::from_millis(100));
+    assert!(!delivered(&world, second));
+    world.settle_down();
+    assert!(delivered(&world, first) && delivered(&world, second));
 }

@@ -106,12 +106,13 @@ async fn lw_04_a_transport_that_panics_delays_its_target_and_never_stops_it() {
     let store = Arc::new(Store(Mutex::new(database)));
     let transports = HashMap::from([("r".into(), transport)]);
     let pump = Pump { store: store.clone(), routes, transports, settings: Settings::default(), seed: 7 };
-    let (_owned, owned) = watch::channel(LaneSet::ALL);
+    let (_owned, owned_changed) = watch::channel(LaneSet::ALL);
     let (progress, mut seen) = watch::channel(Progress::default());
     let stop = CancellationToken::new();
     let waker = Arc::default();
     let wires = Wires {
-        owned,
+        owned: Arc::new(|| LaneSet::ALL),
+        owned_changed,
         stop: stop.clone(),
         waker,
         progress,

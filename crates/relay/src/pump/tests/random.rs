@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::{Class, Failure, Status};
+use posthaste_core::{Class, Failure, LANES, Lane, Status};
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
 use super::model::World;
@@ -95,9 +95,11 @@ fn act(world: &mut World, random: &mut SmallRng, routes: &[&str], faults: &Fault
 
 /// Something is done to the outbox while the pump runs.
 fn operate(world: &mut World, random: &mut SmallRng) {
-    let owns = random.random_bool(0.7);
-    if random.random_bool(0.2) && owns != world.owns {
-        return world.own(owns);
+    if random.random_bool(0.2) {
+        // The lanes of three replicas, of which this one has those of any number.
+        let whose: [bool; 3] = std::array::from_fn(|_| random.random_bool(0.7));
+        let mine = (0..LANES).filter(|lane| whose[usize::from(lane % 3)]).filter_map(Lane::new);
+        return world.own_only(mine.collect());
     }
     let rows: Vec<_> = world.database.rows.values().filter(|stored| stored.committed.is_some()).collect();
     let of_interest = |status| matches!(status, Status::Failed | Status::Invalid | Status::Pending);
