@@ -7,7 +7,8 @@ use std::{
 };
 
 /// Features that are off by default and have tests of their own: package and feature.
-pub const FEATURES: [(&str, &str); 2] = [("posthaste-store-postgres", "sqlx"), ("posthaste-store-sqlite", "sqlx")];
+pub const FEATURES: [(&str, &str); 3] =
+    [("posthaste-store-postgres", "sqlx"), ("posthaste-store-postgres", "diesel"), ("posthaste-store-sqlite", "sqlx")];
 
 /// The Cargo that runs us, at the root of the workspace.
 pub fn cargo(subcommand: &str) -> Command {
@@ -60,7 +61,10 @@ mod tests {
 
     #[test]
     fn all_packages_are_tested_with_the_features_that_have_tests() {
-        let all = ["--workspace", "--features=posthaste-store-postgres/sqlx,posthaste-store-sqlite/sqlx"];
+        let all = [
+            "--workspace",
+            "--features=posthaste-store-postgres/sqlx,posthaste-store-postgres/diesel,posthaste-store-sqlite/sqlx",
+        ];
         assert_eq!(selected(&[]), all);
         assert_eq!(selected(&["some_filter", "--lib"]), all);
     }

@@ -23,6 +23,25 @@ pub(crate) fn explain_sqlx(doing: impl Into<String>, error: sqlx::Error) -> Erro
     if let Some(hint) = hint { explained.hint(hint) } else { explained }
 }
 
+/// A store error for diesel's side of the same server, which keeps the SQLSTATE to itself.
+#[cfg(feature = "diesel")]
+pub(crate) fn explain_diesel(doing: impl Into<String>, error: diesel::result::Error) -> Error {
+    use diesel::result::{DatabaseErrorKind, Error::DatabaseError};
+    let (kind, hint) = match &error {
+        DatabaseError(DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand, _) => {
+            (ErrorKind::Unavailable, None)
+        }
+        DatabaseError(DatabaseErrorKind::SerializationFailure, _) => (ErrorKind::Conflict, None),
+        DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => (ErrorKind::Unavailable, Some(READ_ONLY)),
+        DatabaseError(_, text) if text.message().starts_with("relation \"") => {
+            (ErrorKind::MissingSchema, Some(MIGRATE))
+        }
+        _ => (ErrorKind::Unknown, None),
+    };
+    let explained = Error::new(kind, doing).because(error);
+    if let Some(hint) = hint { explained.hint(hint) } else { explained }
+}
+
 /// Whether the transaction lost against a concurrent one and may be run again from its start.
 pub(crate) fn lost_a_race(code: &str) -> bool {
     matches!(code, "40001" | "40P01")

@@ -6,6 +6,8 @@
 
 mod batch;
 mod connect;
+#[cfg(feature = "diesel")]
+mod diesel;
 mod enqueue;
 mod error;
 mod hold;
