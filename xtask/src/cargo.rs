@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Features that are off by default and have tests of their own: package and feature.
-pub const FEATURES: [(&str, &str); 3] =
+pub const FEATURES: [(&str, &str); 4] =
     [("posthaste-store-postgres", "sqlx"), ("posthaste-store-postgres", "diesel"), ("posthaste-store-sqlite", "sqlx")];
 
 /// The Cargo that runs us, at the root of the workspace.
@@ -63,7 +63,7 @@ mod tests {
     fn all_packages_are_tested_with_the_features_that_have_tests() {
         let all = [
             "--workspace",
-            "--features=posthaste-store-postgres/sqlx,posthaste-store-postgres/diesel,posthaste-store-sqlite/sqlx",
+            "--features=posthaste-store-postgres/sqlx,posthaste-store-postgres/diesel,posthaste-store-postgres/sea-orm,posthaste-store-sqlite/sqlx",
         ];
         assert_eq!(selected(&[]), all);
         assert_eq!(selected(&["some_filter", "--lib"]), all);

@@ -3,7 +3,8 @@
 //!
 //! Enqueue with the `Outbox` of the store that the application uses, inside its transaction; run a
 //! [`Relay`] in the same process or run `posthaste relay` beside it. The features of this crate
-//! choose stores (`sqlite`, `postgres`), client libraries (`sqlx-sqlite`, `sqlx-postgres`, `diesel-postgres`) and
+//! choose stores (`sqlite`, `postgres`), client libraries (`sqlx-sqlite`, `sqlx-postgres`, `diesel-postgres`,
+//! `sea-orm-postgres`) and
 //! transports (`local`, `amqp`, `http`).
 //!
 //! Delivery is at least once: a crash between a broker's confirmation and the mark repeats the

@@ -53,10 +53,15 @@ impl<'a> Batch<'a> {
     /// hardly planned at all; a row that nobody can have written before needs no arbiter, and its
     /// writer no right to read.
     pub(crate) fn insert(&self, columns: &Columns<'_>) -> String {
+        self.insert_rows(columns.is_single())
+    }
+
+    /// The same for one row, or for columns.
+    pub(crate) fn insert_rows(&self, single: bool) -> String {
         let (one, all) = (include_str!("../sql/insert_one.sql"), include_str!("../sql/insert.sql"));
         let supplied = self.events.iter().any(|event| event.id.is_some());
         let arbiter = if supplied { "ON CONFLICT (id) DO NOTHING RETURNING id::text" } else { "" };
-        match (columns.is_single(), supplied) {
+        match (single, supplied) {
             (true, false) => include_str!("../sql/enqueue_one.sql").to_owned(),
             (true, true) => format!("{one}{arbiter}"),
             (false, _) => format!("{all}{arbiter}"),

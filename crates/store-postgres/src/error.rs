@@ -42,6 +42,20 @@ pub(crate) fn explain_diesel(doing: impl Into<String>, error: diesel::result::Er
     if let Some(hint) = hint { explained.hint(hint) } else { explained }
 }
 
+/// A store error for sea-orm's side of the same server. Its drivers' kinds are behind features of the
+/// caller's; the SQLSTATE is not to be had without them.
+#[cfg(feature = "sea-orm")]
+pub(crate) fn explain_sea_orm(doing: impl Into<String>, error: sea_orm::DbErr) -> Error {
+    let missing = error.to_string().contains("does not exist");
+    let kind = match &error {
+        sea_orm::DbErr::Conn(_) | sea_orm::DbErr::ConnectionAcquire(_) => ErrorKind::Unavailable,
+        _ if missing => ErrorKind::MissingSchema,
+        _ => ErrorKind::Unknown,
+    };
+    let explained = Error::new(kind, doing).because(error);
+    if missing { explained.hint(MIGRATE) } else { explained }
+}
+
 /// Whether the transaction lost against a concurrent one and may be run again from its start.
 pub(crate) fn lost_a_race(code: &str) -> bool {
     matches!(code, "40001" | "40P01")

@@ -17,6 +17,8 @@ mod operate;
 mod produce;
 mod rows;
 mod schema;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
 mod settle;
 #[cfg(feature = "sqlx")]
 mod sqlx;
