@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use posthaste_core::{OutboxName, port::OutboxStatus};
 use tokio::sync::watch;
 
-use crate::{local_waker::LocalWaker, pump::Progress, route::TargetKey};
+use crate::{local_waker::LocalWaker, pulse::Pulse, pump::Progress, route::TargetKey};
 
 /// How a relay is doing.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +73,7 @@ pub struct Observer(pub(crate) Arc<[Part]>);
 pub(crate) struct Part {
     pub(crate) outbox: OutboxName,
     pub(crate) waker: Arc<LocalWaker>,
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) progress: watch::Receiver<Progress>,
     pub(crate) listening: watch::Receiver<bool>,
     pub(crate) counts: watch::Receiver<Counts>,
@@ -83,10 +84,10 @@ pub(crate) struct Part {
 pub(crate) type Counts = Option<Result<OutboxStatus, String>>;
 
 impl Observer {
-    /// Whether every pump still runs.
+    /// Whether every pump still runs, and comes round.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.0.iter().all(|part| part.progress.has_changed().is_ok())
+        self.0.iter().all(|part| part.progress.has_changed().is_ok() && part.pulse.is_felt())
     }
 
     /// How the relay is doing now.

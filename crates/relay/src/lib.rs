@@ -3,6 +3,7 @@
 
 mod health;
 mod local_waker;
+mod pulse;
 pub mod pump;
 mod relay;
 mod retention;

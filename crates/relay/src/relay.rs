@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use posthaste_core::{
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     health::{Counts, Health, Observer, Part},
     local_waker::LocalWaker,
+    pulse::Pulse,
     pump::{Progress, Pump, Report, Wires},
     retention,
     route::{Routes, TargetKey},
@@ -25,6 +26,9 @@ use crate::{
 
 /// Between two looks at the counts of an outbox, which feed the metrics.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// How many times as long as the last look took it is at least until the next: a large outbox is not
+/// counted all the time.
+const STATUS_REST: u32 = 50;
 /// Tries after which the wait for another relay's outbox grows no longer: 400 ms.
 const TAKE_OVER_TRIES: u32 = 3;
 /// How long releasing an outbox or closing a target may take at a stop.
@@ -141,6 +145,7 @@ fn start_outbox(
 ) -> Part {
     let Source { outbox, store, routes, settings } = source;
     let retention = settings.retention;
+    let pulse = Arc::new(Pulse::new(settings.interval));
     let transports = transports.clone();
     let pump = Pump { store: Arc::clone(&store) as _, routes, transports, seed: rand::random(), settings };
     let (owned_tx, owned) = watch::channel(LaneSet::EMPTY);
@@ -158,6 +163,7 @@ fn start_outbox(
         owned_changed: owned.clone(),
         stop: stop.clone(),
         waker: Arc::clone(&waker),
+        pulse: Arc::clone(&pulse),
         progress: progress_tx,
         listening: listening_tx,
         observe: Arc::new({
@@ -181,7 +187,7 @@ fn start_outbox(
     if !retention.is_zero() {
         tasks.spawn(retention::run(store as _, outbox.clone(), retention, stop.clone()));
     }
-    Part { outbox, waker, progress, listening, counts, pauses }
+    Part { outbox, waker, pulse, progress, listening, counts, pauses }
 }
 
 /// Keeps why each target was paused.
@@ -262,6 +268,7 @@ async fn watch_status(
     stop: CancellationToken,
 ) {
     loop {
+        let asked = Instant::now();
         let status = tokio::select! {
             status = store.status() => status,
             () = stop.cancelled() => return,
@@ -271,8 +278,9 @@ async fn watch_status(
             Err(_) => telemetry::outbox_unreadable(&outbox),
         }
         counts.send_replace(Some(status.map_err(|error| error.to_string())));
+        let rest = STATUS_EVERY.max(asked.elapsed() * STATUS_REST);
         tokio::select! {
-            () = sleep(STATUS_EVERY) => {}
+            () = sleep(rest) => {}
             () = stop.cancelled() => return,
         }
     }

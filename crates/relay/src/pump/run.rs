@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     local_waker::LocalWaker,
+    pulse::Pulse,
     route::{Routes, TargetKey},
     settings::Settings,
 };
@@ -52,6 +53,7 @@ pub(crate) struct Wires {
     pub(crate) owned_changed: watch::Receiver<LaneSet>,
     pub(crate) stop: CancellationToken,
     pub(crate) waker: Arc<LocalWaker>,
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) listening: watch::Sender<bool>,
     pub(crate) observe: Arc<dyn Fn(Report) + Send + Sync>,
@@ -106,6 +108,7 @@ impl Running {
     async fn run(mut self) {
         loop {
             let now = self.started.elapsed();
+            self.wires.pulse.beat();
             self.own();
             self.state.tick(now);
             self.start_effects(now);

@@ -115,6 +115,7 @@ async fn lw_04_a_transport_that_panics_delays_its_target_and_never_stops_it() {
         owned_changed,
         stop: stop.clone(),
         waker,
+        pulse: Arc::new(crate::pulse::Pulse::new(Duration::from_secs(5))),
         progress,
         listening: watch::channel(true).0,
         observe: Arc::new(|_| ()),
