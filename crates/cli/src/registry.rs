@@ -70,6 +70,19 @@ pub fn is_signed(url: &str, options: &Options) -> bool {
 /// What a target answers once nobody reads the standard output any more.
 pub const STDOUT_CLOSED: &str = posthaste_transport_local::STDOUT_CLOSED;
 
+/// Whether the database of `url` holds nothing before this process and nothing after it.
+pub fn ends_with_the_process(url: &str) -> bool {
+    url == "sqlite::memory:"
+}
+
+/// Whether what the target at `url` names, as it is now, can take messages at all.
+///
+/// # Errors
+/// Why it never will.
+pub fn check_place(url: &str) -> Result<(), ConfigError> {
+    posthaste_transport_local::check_place(url)
+}
+
 /// Whether an absent or empty database of this kind is made ready by its first use.
 pub fn is_made_by_first_use(url: &str) -> bool {
     scheme(url) == "sqlite"

@@ -91,6 +91,15 @@ impl Wiring {
         routes.map(Arc::new).map_err(|error| Fault::usage(error.to_string()))
     }
 
+    /// Looks at the targets of this machine: a relay whose events can't get there doesn't start.
+    pub fn check_places(&self) -> Result<(), Fault> {
+        for (key, target) in &self.targets {
+            let checked = registry::check_place(&target.label);
+            checked.map_err(|error| Fault::from(error).context(&format!("target {key}")))?;
+        }
+        Ok(())
+    }
+
     /// The routes, to be shown.
     pub fn shown(&self) -> Vec<RouteJson> {
         let shown = |route: &Route| RouteJson {

@@ -29,6 +29,8 @@ pub(crate) fn lost_a_race(code: &str) -> bool {
 }
 
 const MIGRATE: &str = "run `posthaste migrate --store URL --outbox NAME` as the owner of the tables";
+const TAKEN: &str = "something else in the database bears a name that the outbox needs; rename it, or give the outbox \
+    another name with --outbox NAME";
 const POOLER: &str =
     "this looks like a connection pooler in transaction mode; give the relay the URL of the server itself";
 const READ_ONLY: &str = "the server is a replica, or the database is read-only; name the primary in the URL";
@@ -59,6 +61,7 @@ fn broke_off(error: &tokio_postgres::Error) -> bool {
 fn meaning_of_code(code: &str) -> (ErrorKind, Option<&'static str>) {
     match code {
         "42P01" => (ErrorKind::MissingSchema, Some(MIGRATE)),
+        "42P07" | "42710" => (ErrorKind::UnknownSchema, Some(TAKEN)),
         "42703" => (ErrorKind::UnknownSchema, Some(MIGRATE)),
         "26000" | "42P05" => (ErrorKind::Config, Some(POOLER)),
         "25006" => (ErrorKind::Unavailable, Some(READ_ONLY)),

@@ -31,6 +31,7 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     let setup = Setup::read(&args.at.place)?;
     let closed = CancellationToken::new();
     let wiring = Wiring::of(&args.to, &setup.config)?;
+    wiring.check_places()?;
     wiring.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     let mut signals = Signals::listen()?;
     let page = http::bind(args.http).await?;
