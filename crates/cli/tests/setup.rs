@@ -232,3 +232,28 @@ fn doctor_names_what_is_wrong_and_what_to_do() {
     let down = posthaste(&[&["doctor", "--to", "amqp://guest:s3cret@127.0.0.1:1/"], &at[..]].concat()).ended(3);
     assert!(down.out.contains("FAIL  target default") && !down.out.contains("s3cret"), "{}", down.out);
 }
+
+/// It starts empty and ends with the command: an event would be lost, and nothing could be seen.
+#[test]
+fn a_database_in_memory_is_refused_by_every_command_that_opens_it() {
+    let relay: &[&str] = &["relay", "--to", "stdout:", "--until-empty"];
+    for command in COMMANDS.iter().chain([&relay, &&["doctor"][..]]) {
+        let run = posthaste(&[command, &["--store", "sqlite::memory:"][..]].concat()).ended(2);
+        assert!(run.err.contains("is lost when the command ends") && run.out.is_empty(), "{} {}", run.out, run.err);
+    }
+    let print = posthaste(&["migrate", "--print", "--store", "sqlite::memory:"]).ended(0);
+    assert!(print.out.contains("CREATE TABLE"));
+}
+
+#[test]
+fn a_table_of_somebody_else_is_refused_with_2_by_every_command() {
+    let postgres = service::postgres().map(|url| Outbox::sqlite().at(url));
+    for outbox in std::iter::once(Outbox::sqlite()).chain(postgres) {
+        outbox.sql(&format!("CREATE TABLE \"{}\" (theirs integer)", outbox.table()));
+        for command in COMMANDS {
+            let run = outbox.run(command).ended(2);
+            assert!(run.err.contains("no outbox of Posthaste") && run.err.contains("hint: rename it"), "{}", run.err);
+        }
+        outbox.sql(&format!("DROP TABLE \"{}\"", outbox.table()));
+    }
+}

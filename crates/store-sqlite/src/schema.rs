@@ -105,8 +105,7 @@ fn without_version(connection: &Connection, tables: &Tables) -> rusqlite::Result
         connection.query_row(there, names, |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     Ok(found.map(|(kind, name)| {
         let text = format!("{kind} {name:?} is there and is no outbox of Posthaste; it was left as it is");
-        Error::new(ErrorKind::UnknownSchema, text)
-            .hint("rename it, or give the outbox another name with --outbox NAME")
+        Error::new(ErrorKind::UnknownSchema, text).hint("rename it, or give the outbox another name with --outbox NAME")
     }))
 }
 

@@ -104,7 +104,9 @@ impl Appender {
             Ending::Half(end) => {
                 file.set_len(end).map_err(|error| self.failure("cutting the half line off", &error))?;
             }
-            Ending::Foreign => file.write_all(b"\n").map_err(|error| self.failure("ending the last line of", &error))?,
+            Ending::Foreign => {
+                file.write_all(b"\n").map_err(|error| self.failure("ending the last line of", &error))?
+            }
             Ending::Database => {
                 return Err(self.refusal(DATABASE));
             }

@@ -111,6 +111,11 @@ impl Outbox {
         Outbox { url: self.url.clone(), name: name.to_owned(), directory }
     }
 
+    /// The same name in the database of `url`.
+    pub fn at(&self, url: String) -> Outbox {
+        Outbox { url, name: self.name.clone(), directory: None }
+    }
+
     /// The table's name.
     pub fn table(&self) -> String {
         format!("{}_outbox", self.name)

@@ -45,7 +45,7 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     };
     let (sources, dead_letters) = tokio::select! {
         opened = opened => opened?,
-        () = signals.next() => return Ok(Done::Clean),
+        () = signals.next() => return Ok(until::interrupted(args, None)),
         () = until::reached(deadline) => return Err(until::gave_up(&["the database can't be reached".to_owned()])),
     };
     let routes = wiring.shown();
@@ -59,7 +59,10 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     };
     stop(handle, &mut signals).await?;
     served.end().await;
-    until::conclude(ended)
+    match ended {
+        Ended::Stopped => Ok(until::interrupted(args, until::left(args, &sources).await)),
+        ended => until::conclude(ended),
+    }
 }
 
 fn start(
