@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use cel::{
     Context, Env, ExecutionError, IdedExpr, ParseErrors, Program, Value,
-    common::ast::{EntryExpr, Expr},
+    common::ast::{CallExpr, EntryExpr, Expr, operators},
     objects::{Key, Map},
 };
 use posthaste_core::{Body, Row, event::is_json, options::nearest};
@@ -22,6 +22,27 @@ use serde_json::Value as Json;
 use super::{Condition, Payload};
 
 const EVENT: [&str; 5] = ["type", "key", "tenant", "headers", "body"];
+/// The deepest JSON that the parser takes.
+const DEEPEST: usize = 127;
+/// What CEL offers, for the names of those who mistype it.
+const FUNCTIONS: [&str; 16] = [
+    "size",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "has",
+    "all",
+    "exists",
+    "exists_one",
+    "map",
+    "filter",
+    "string",
+    "int",
+    "uint",
+    "double",
+    "bytes",
+];
 const STATE_CHANGE: [&str; 4] = ["origin", "state", "trailers", "input"];
 
 /// Why a text is no expression over an event.
@@ -38,9 +59,10 @@ pub struct BadExpression {
 /// bool is an error.
 ///
 /// # Errors
-/// No CEL, or a name that no event has.
+/// No CEL, a name that no event has, a function that does not exist, or a result that can't be a bool.
 pub fn condition(expression: &str) -> Result<Condition, BadExpression> {
     let compiled = Compiled::new(expression)?;
+    compiled.check_gives_bool()?;
     Ok(Arc::new(move |row| match compiled.evaluate(row)? {
         Value::Bool(raised) => Ok(raised),
         other => Err(compiled.failed(&format!("gives {}, not a bool", other.type_of()))),
@@ -51,7 +73,7 @@ pub fn condition(expression: &str) -> Result<Condition, BadExpression> {
 /// attempt sends the same bytes.
 ///
 /// # Errors
-/// No CEL, or a name that no event has.
+/// No CEL, a name that no event has, or a function that does not exist.
 pub fn payload(expression: &str) -> Result<Payload, BadExpression> {
     let compiled = Compiled::new(expression)?;
     Ok(Arc::new(move |row| {
@@ -84,9 +106,33 @@ impl Compiled {
             let meant = nearest(name, &known).map_or_else(|| known.join(", "), |name| format!("did you mean {name}?"));
             return Err(bad(format!("unknown name {name}; {meant}")));
         }
+        let mut called = Vec::new();
+        calls(program.expression(), &mut called);
+        let env = Arc::new(env);
+        if let Some(call) = called.into_iter().find(|call| !exists(&env, call)) {
+            let name = &call.func_name;
+            let meant = nearest(name, &FUNCTIONS).filter(|meant| meant != name);
+            let meant = meant.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            let arguments = call.args.len();
+            return Err(bad(format!("there is no function {name} that takes {arguments} arguments{meant}")));
+        }
         let reads = |names: &[&'static str]| names.iter().copied().filter(|name| free.contains(name)).collect();
         let (reads_event, reads_change) = (reads(&EVENT), reads(&STATE_CHANGE));
-        Ok(Compiled { expression: expression.to_owned(), program, env: Arc::new(env), reads_event, reads_change })
+        Ok(Compiled { expression: expression.to_owned(), program, env, reads_event, reads_change })
+    }
+
+    /// Finds what would fail on every event.
+    fn check_gives_bool(&self) -> Result<(), BadExpression> {
+        let bad = |detail: String| Err(BadExpression { expression: self.expression.clone(), detail });
+        if !self.reads_event.is_empty() || !self.reads_change.is_empty() {
+            let gives = never_bool(self.program.expression());
+            return gives.map_or(Ok(()), |what| bad(format!("gives {what}, and never a bool")));
+        }
+        match self.program.execute(&Context::with_env(Arc::clone(&self.env))) {
+            Ok(Value::Bool(_)) => Ok(()),
+            Ok(other) => bad(format!("always gives {}, not a bool", other.type_of())),
+            Err(error) => bad(format!("always fails: {}", describe(&error))),
+        }
     }
 
     fn evaluate(&self, row: &Row) -> Result<Value, String> {
@@ -119,6 +165,61 @@ impl Compiled {
     fn failed(&self, cause: &str) -> String {
         format!("{:?}: {cause}", self.expression)
     }
+}
+
+/// What an expression gives whose outermost operation shows that it is no bool.
+fn never_bool(expression: &IdedExpr) -> Option<&'static str> {
+    match &expression.expr {
+        Expr::List(_) => Some("a list"),
+        Expr::Map(_) => Some("a map"),
+        Expr::Call(call) => match call.func_name.as_str() {
+            operators::ADD => Some("a sum"),
+            operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO | operators::NEGATE => {
+                Some("a number")
+            }
+            "size" => Some("a size"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Every call in `expression`, operators aside.
+fn calls<'e>(expression: &'e IdedExpr, found: &mut Vec<&'e CallExpr>) {
+    match &expression.expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
+        Expr::Select(select) => calls(&select.operand, found),
+        Expr::Call(call) => {
+            let is_operator = |c: char| !c.is_alphanumeric() && c != '_' && c != '.';
+            if !call.func_name.contains(is_operator) {
+                found.push(call);
+            }
+            call.target.as_deref().into_iter().chain(&call.args).for_each(|inner| calls(inner, found));
+        }
+        Expr::List(list) => list.elements.iter().for_each(|element| calls(element, found)),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| calls_of_entry(&entry.expr, found)),
+        Expr::Struct(value) => value.entries.iter().for_each(|entry| calls_of_entry(&entry.expr, found)),
+        Expr::Comprehension(loops) => {
+            for inner in [&loops.iter_range, &loops.accu_init, &loops.loop_cond, &loops.loop_step, &loops.result] {
+                calls(inner, found);
+            }
+        }
+    }
+}
+
+fn calls_of_entry<'e>(entry: &'e EntryExpr, found: &mut Vec<&'e CallExpr>) {
+    match entry {
+        EntryExpr::StructField(field) => calls(&field.value, found),
+        EntryExpr::MapEntry(entry) => {
+            calls(&entry.key, found);
+            calls(&entry.value, found);
+        }
+    }
+}
+
+/// Whether CEL has the function. The library tells only by refusing to let it be declared again.
+fn exists(env: &Arc<Env>, call: &CallExpr) -> bool {
+    Context::with_env(Arc::clone(env)).add_function(&call.func_name, || true).is_err()
 }
 
 /// The names that `expression` takes from the event: all but those it binds itself.
@@ -166,7 +267,38 @@ fn body(row: &Row) -> Result<Value, String> {
     if !is_json(&row.content_type) {
         return Ok(Value::from(bytes.to_vec()));
     }
+    too_deep(row).map_or(Ok(()), Err)?;
     serde_json::from_slice(bytes).map(to_cel).map_err(|error| format!("the body is not JSON: {error}"))
+}
+
+/// Why no expression can look into the body of `row`, whatever it asks for; `None` where one can. A parser
+/// that followed any depth would let one event end the process.
+pub(super) fn too_deep(row: &Row) -> Option<String> {
+    let Body::Bytes(bytes) = &row.body else { return None };
+    let depth = if is_json(&row.content_type) { depth(bytes) } else { 0 };
+    let reason = || format!("the body is nested {depth} levels deep, {DEEPEST} are the most that can be looked into");
+    (depth > DEEPEST).then(reason)
+}
+
+/// The deepest nesting of arrays and objects in a JSON text.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 fn to_cel(json: Json) -> Value {
