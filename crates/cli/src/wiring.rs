@@ -1,9 +1,9 @@
 //! From the configuration to routes and targets: everything is checked, nothing connects.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use posthaste_core::{
-    AddressTemplate, Backoff, OutboxName, RouteKey,
+    AddressTemplate, Backoff, Failure, OutboxName, RouteKey,
     options::{ConfigError, Options, nearest},
     port::Target,
 };
@@ -26,6 +26,8 @@ pub struct Wiring {
     pub targets: BTreeMap<TargetKey, Target>,
     /// What the operator should know before it starts.
     pub warnings: Vec<String>,
+    /// What was given for each target.
+    given: BTreeMap<TargetKey, (String, Options)>,
     routes: Vec<Route>,
     discards: Vec<TypePattern>,
     max_body: u64,
@@ -100,6 +102,20 @@ impl Wiring {
         Ok(())
     }
 
+    /// What is missing on a target that the routes to it need, as far as it can be asked.
+    ///
+    /// # Errors
+    /// The target can't be asked.
+    pub async fn missing_places(&self, key: &TargetKey, patience: Duration) -> Result<Vec<String>, Failure> {
+        let Some((url, options)) = self.given.get(key) else { return Ok(Vec::new()) };
+        let mut addresses: Vec<&AddressTemplate> =
+            self.routes.iter().filter(|route| route.target == *key).map(|route| &route.address).collect();
+        if addresses.is_empty() {
+            addresses.extend(self.targets.get(key).map(|target| &target.address));
+        }
+        registry::missing_places(url, options.clone(), &addresses, patience).await
+    }
+
     /// The routes, to be shown.
     pub fn shown(&self) -> Vec<RouteJson> {
         let shown = |route: &Route| RouteJson {
@@ -114,6 +130,7 @@ impl Wiring {
         Wiring {
             targets: BTreeMap::new(),
             warnings: Vec::new(),
+            given: BTreeMap::new(),
             routes: Vec::new(),
             discards: Vec::new(),
             max_body: config.outbox.max_body,
@@ -124,7 +141,8 @@ impl Wiring {
         if !registry::is_signed(url, &options) {
             self.warnings.push(format!("target {key} has no secret: its webhooks are sent unsigned"));
         }
-        self.targets.insert(key.clone(), registry::target(url, options)?);
+        self.targets.insert(key.clone(), registry::target(url, options.clone())?);
+        self.given.insert(key.clone(), (url.to_owned(), options));
         Ok(())
     }
 

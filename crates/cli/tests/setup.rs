@@ -8,7 +8,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Outbox, binary, posthaste, run};
+use common::{
+    Outbox, binary, posthaste,
+    relay::{Folder, config},
+    run,
+};
 use posthaste_testkit::service;
 
 const COMMANDS: [&[&str]; 9] = [
@@ -231,6 +235,44 @@ fn doctor_names_what_is_wrong_and_what_to_do() {
     assert!(lonely.iter().any(|finding| finding["level"] == "warn" && finding["detail"] == "no relay pumps it"));
     let down = posthaste(&[&["doctor", "--to", "amqp://guest:s3cret@127.0.0.1:1/"], &at[..]].concat()).ended(3);
     assert!(down.out.contains("FAIL  target default") && !down.out.contains("s3cret"), "{}", down.out);
+}
+
+#[test]
+fn doctor_names_an_exchange_that_is_missing_and_declares_nothing() {
+    let Some(amqp) = service::rabbitmq() else { return };
+    let outbox = Outbox::sqlite();
+    outbox.run(&["migrate"]).ended(0);
+    let exchange = &outbox.name;
+    let folder = Folder::new();
+    let file = config(
+        &folder,
+        &outbox,
+        &format!(
+            "targets:\n  rabbit: {{ url: \"{amqp}\" }}\nroutes:\n  \
+             a: {{ match: \"a.*\", target: rabbit, exchange: amq.topic }}\n  \
+             b: {{ match: \"b.*\", target: rabbit, exchange: \"{exchange}\" }}\n  \
+             c: {{ match: \"c.*\", target: rabbit, exchange: \"{{type}}\" }}\n"
+        ),
+    );
+    for _ in 0..2 {
+        let found = posthaste(&["doctor", "--config", &file]).ended(2);
+        let missing: Vec<&str> = found.lines().into_iter().filter(|line| line.contains("exchange '")).collect();
+        let said = format!("FAIL  target rabbit: exchange '{exchange}': 404");
+        assert!(missing.len() == 1 && missing[0].starts_with(&said), "{}", found.out);
+    }
+}
+
+/// The same code as for PostgreSQL's: somebody must change it, and no wait will.
+#[test]
+fn a_broker_that_refuses_the_password_is_wrong_configuration_to_doctor() {
+    let Some(amqp) = service::rabbitmq() else { return };
+    let host = amqp.rsplit_once('@').map_or_else(|| amqp.trim_start_matches("amqp://"), |(_, host)| host);
+    let outbox = Outbox::sqlite();
+    outbox.run(&["migrate"]).ended(0);
+    let to = format!("amqp://posthaste_nobody:s3cret@{host}");
+    let found = posthaste(&["doctor", "--store", &outbox.url, "--outbox", &outbox.name, "--to", &to]).ended(2);
+    assert!(found.out.contains("403") && found.out.contains("check user, password"), "{}", found.out);
+    assert!(!found.out.contains("s3cret"), "{}", found.out);
 }
 
 /// It starts empty and ends with the command: an event would be lost, and nothing could be seen.
