@@ -62,9 +62,14 @@ pub fn target(url: &str, options: Options) -> Result<Target, ConfigError> {
     }
 }
 
+/// Whether the target at `url` is a webhook.
+pub fn is_webhook(url: &str) -> bool {
+    matches!(scheme(url), "http" | "https")
+}
+
 /// Whether the messages of the target at `url` are signed, where its kind can sign.
 pub fn is_signed(url: &str, options: &Options) -> bool {
-    !matches!(scheme(url), "http" | "https") || posthaste_transport_http::is_signed(options)
+    !is_webhook(url) || posthaste_transport_http::is_signed(options)
 }
 
 /// What a target answers once nobody reads the standard output any more.

@@ -49,6 +49,11 @@ impl Wiring {
     /// What the command line says, else the configuration.
     pub fn of(to: &To, config: &Config) -> Result<Wiring, Fault> {
         let Some(url) = &to.url else { return Wiring::of_config(config) };
+        if !registry::is_webhook(url) && !(to.allow_net.is_empty() && to.secret_env.is_none()) {
+            let option = if to.allow_net.is_empty() { "--secret-env" } else { "--allow-net" };
+            return Err(Fault::usage(format!("{option} is for webhooks, and --to is none"))
+                .hint("leave it out, or give --to https://HOST/PATH"));
+        }
         let mut options = Options::default();
         to.allow_net.iter().for_each(|net| options.add("allow", net));
         if let Some(variable) = &to.secret_env {

@@ -132,6 +132,8 @@ fn a_wrong_url_is_said_to_be_wrong_before_anything_connects() {
         ("mongodb://a:s3cret@h/d", "no store has this scheme"),
         ("app.db", "write sqlite:FILE"),
         ("sqlite:", "names no file"),
+        ("sqlite::", "names no file"),
+        ("sqlite:/tmp", "is a directory"),
         ("", "write sqlite:FILE"),
     ] {
         let run = posthaste(&["status", "--store", url]).ended(2);
@@ -297,5 +299,29 @@ fn a_table_of_somebody_else_is_refused_with_2_by_every_command() {
             assert!(run.err.contains("no outbox of Posthaste") && run.err.contains("hint: rename it"), "{}", run.err);
         }
         outbox.sql(&format!("DROP TABLE \"{}\"", outbox.table()));
+    }
+}
+
+#[test]
+fn a_misspelt_variable_is_warned_of() {
+    let outbox = Outbox::sqlite();
+    let mut command = binary();
+    command.args(["enqueue", "--type", "t", "--body", "1", "--store", &outbox.url]);
+    let warned = run(command.env("POSTHASTE_OUTBOX_INTERVALL", "1s").env("POSTHASTE_MY_HOOK", "x"), b"").ended(0);
+    let said = "warning: POSTHASTE_OUTBOX_INTERVALL sets nothing; did you mean POSTHASTE_OUTBOX_INTERVAL?\n";
+    assert_eq!(warned.err, said);
+}
+
+#[test]
+fn options_of_webhooks_are_refused_for_other_targets() {
+    let outbox = Outbox::sqlite();
+    outbox.run(&["migrate"]).ended(0);
+    for (option, value) in [("--allow-net", "127.0.0.0/8"), ("--secret-env", "PATH")] {
+        for to in ["stdout:", "amqp://127.0.0.1:1/"] {
+            for command in [&["relay", "--until-empty"][..], &["doctor"]] {
+                let run = outbox.run(&[command, &["--to", to, option, value]].concat()).ended(2);
+                assert!(run.err.contains(&format!("{option} is for webhooks, and --to is none")), "{}", run.err);
+            }
+        }
     }
 }

@@ -49,11 +49,15 @@ pub fn parse(url: &str, options: Options) -> Result<Target, ConfigError> {
 /// URLs of other kinds pass as well. Changes nothing.
 ///
 /// # Errors
-/// A `file:` that is no regular file or a SQLite database; a `stdout:` that is closed.
+/// A `file:` that is no regular file or a SQLite database; a `sqlite:` that is a directory; a `stdout:` that is
+/// closed.
 pub fn check_place(url: &str) -> Result<(), ConfigError> {
     let checked = match url.split_once(':') {
         Some(("stdout", "")) => stdout::check_open(),
         Some(("file", _)) => file::check_place(&file_path(url, "file")?),
+        Some(("sqlite", _)) if file_path(url, "sqlite")?.is_dir() => {
+            Err("is a directory; name a file in it: sqlite:DIRECTORY/delivered.db".to_owned())
+        }
         _ => Ok(()),
     };
     checked.map_err(|detail| ConfigError::Url { url: url.to_owned(), detail })
