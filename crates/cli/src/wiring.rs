@@ -49,8 +49,9 @@ impl Wiring {
     /// What the command line says, else the configuration.
     pub fn of(to: &To, config: &Config) -> Result<Wiring, Fault> {
         let Some(url) = &to.url else { return Wiring::of_config(config) };
-        if !registry::is_webhook(url) && !(to.allow_net.is_empty() && to.secret_env.is_none()) {
-            let option = if to.allow_net.is_empty() { "--secret-env" } else { "--allow-net" };
+        let only_webhooks = [("--allow-net", !to.allow_net.is_empty()), ("--secret-env", to.secret_env.is_some())];
+        let given = only_webhooks.iter().find(|(_, given)| *given);
+        if let Some((option, _)) = given.filter(|_| !registry::is_webhook(url)) {
             return Err(Fault::usage(format!("{option} is for webhooks, and --to is none"))
                 .hint("leave it out, or give --to https://HOST/PATH"));
         }

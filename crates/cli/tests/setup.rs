@@ -9,23 +9,11 @@ use std::{
 };
 
 use common::{
-    Outbox, binary, posthaste,
+    COMMANDS, Outbox, binary, posthaste,
     relay::{Folder, config},
     run,
 };
 use posthaste_testkit::service;
-
-const COMMANDS: [&[&str]; 9] = [
-    &["migrate"],
-    &["enqueue", "--type", "t", "--body", "1"],
-    &["status"],
-    &["list"],
-    &["show", "00000000-0000-4000-8000-000000000000"],
-    &["explain", "00000000-0000-4000-8000-000000000000"],
-    &["retry", "--all"],
-    &["discard", "--all"],
-    &["prune"],
-];
 
 #[test]
 fn report_145_every_command_refuses_the_same_names_with_the_same_words() {
@@ -275,31 +263,6 @@ fn a_broker_that_refuses_the_password_is_wrong_configuration_to_doctor() {
     let found = posthaste(&["doctor", "--store", &outbox.url, "--outbox", &outbox.name, "--to", &to]).ended(2);
     assert!(found.out.contains("403") && found.out.contains("check user, password"), "{}", found.out);
     assert!(!found.out.contains("s3cret"), "{}", found.out);
-}
-
-/// It starts empty and ends with the command: an event would be lost, and nothing could be seen.
-#[test]
-fn a_database_in_memory_is_refused_by_every_command_that_opens_it() {
-    let relay: &[&str] = &["relay", "--to", "stdout:", "--until-empty"];
-    for command in COMMANDS.iter().chain([&relay, &&["doctor"][..]]) {
-        let run = posthaste(&[command, &["--store", "sqlite::memory:"][..]].concat()).ended(2);
-        assert!(run.err.contains("is lost when the command ends") && run.out.is_empty(), "{} {}", run.out, run.err);
-    }
-    let print = posthaste(&["migrate", "--print", "--store", "sqlite::memory:"]).ended(0);
-    assert!(print.out.contains("CREATE TABLE"));
-}
-
-#[test]
-fn a_table_of_somebody_else_is_refused_with_2_by_every_command() {
-    let postgres = service::postgres().map(|url| Outbox::sqlite().at(url));
-    for outbox in std::iter::once(Outbox::sqlite()).chain(postgres) {
-        outbox.sql(&format!("CREATE TABLE \"{}\" (theirs integer)", outbox.table()));
-        for command in COMMANDS {
-            let run = outbox.run(command).ended(2);
-            assert!(run.err.contains("no outbox of Posthaste") && run.err.contains("hint: rename it"), "{}", run.err);
-        }
-        outbox.sql(&format!("DROP TABLE \"{}\"", outbox.table()));
-    }
 }
 
 #[test]

@@ -13,6 +13,19 @@ use posthaste_testkit::service;
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// Every command that works on one outbox, with what it needs besides.
+pub const COMMANDS: [&[&str]; 9] = [
+    &["migrate"],
+    &["enqueue", "--type", "t", "--body", "1"],
+    &["status"],
+    &["list"],
+    &["show", "00000000-0000-4000-8000-000000000000"],
+    &["explain", "00000000-0000-4000-8000-000000000000"],
+    &["retry", "--all"],
+    &["discard", "--all"],
+    &["prune"],
+];
+
 /// What a run gave.
 pub struct Run {
     pub code: i32,
