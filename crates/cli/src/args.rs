@@ -360,7 +360,8 @@ Targets: stdout:  file:PATH  sqlite:FILE  amqp(s)://HOST/VHOST?exchange=E&routin
   http(s)://HOST/PATH. {type}, {key} and {tenant} may stand in routing key and path.
 
 With --until-empty it ends with 0 once nothing is left to deliver, with 1 if rows
-became invalid or only rows that no route takes are left, and with 3 on --timeout.
+became invalid, only rows that no route takes are left, or a signal came before that,
+and with 3 on --timeout.
 
 Examples:
   posthaste relay --store sqlite:app.db --to stdout:
@@ -373,13 +374,13 @@ pub struct Relay {
     #[command(flatten)]
     pub to: To,
     /// End once nothing is left to deliver
-    #[arg(long, conflicts_with = "once")]
+    #[arg(long, conflicts_with = "once", group = "ending")]
     pub until_empty: bool,
     /// Read everything once, deliver what can be delivered, and end
-    #[arg(long)]
+    #[arg(long, group = "ending")]
     pub once: bool,
     /// With --until-empty or --once: give up after this long, with 3
-    #[arg(long, value_name = "DURATION", value_parser = delay)]
+    #[arg(long, value_name = "DURATION", value_parser = delay, requires = "ending")]
     pub timeout: Option<Duration>,
     /// Serve /metrics, /health/live, /health/ready, /status and a page, such as 127.0.0.1:9100
     #[arg(long, value_name = "ADDR")]

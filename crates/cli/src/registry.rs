@@ -1,12 +1,12 @@
 //! The stores and transports there are, by the scheme of their URLs. No other file names one.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use posthaste_core::{
-    OutboxName,
+    AddressTemplate, Class, Failure, OutboxName,
     event::Limits,
     options::{ConfigError, Options, nearest},
-    port::{Store, Target},
+    port::{Store, Target, Transport as _},
     redact::redact_url,
 };
 use posthaste_store_postgres::PostgresStore;
@@ -62,13 +62,53 @@ pub fn target(url: &str, options: Options) -> Result<Target, ConfigError> {
     }
 }
 
+/// Whether the target at `url` is a webhook.
+pub fn is_webhook(url: &str) -> bool {
+    matches!(scheme(url), "http" | "https")
+}
+
 /// Whether the messages of the target at `url` are signed, where its kind can sign.
 pub fn is_signed(url: &str, options: &Options) -> bool {
-    !matches!(scheme(url), "http" | "https") || posthaste_transport_http::is_signed(options)
+    !is_webhook(url) || posthaste_transport_http::is_signed(options)
 }
 
 /// What a target answers once nobody reads the standard output any more.
 pub const STDOUT_CLOSED: &str = posthaste_transport_local::STDOUT_CLOSED;
+
+/// Whether the database of `url` holds nothing before this process and nothing after it.
+pub fn ends_with_the_process(url: &str) -> bool {
+    url == "sqlite::memory:"
+}
+
+/// Whether what the target at `url` names, as it is now, can take messages at all.
+///
+/// # Errors
+/// Why it never will.
+pub fn check_place(url: &str) -> Result<(), ConfigError> {
+    posthaste_transport_local::check_place(url)
+}
+
+/// What is wrong with the places on the target at `url` that messages with these addresses go to, as far as
+/// it can be asked: one sentence each.
+///
+/// # Errors
+/// The target can't be asked.
+pub async fn missing_places(
+    url: &str,
+    options: Options,
+    addresses: &[&AddressTemplate],
+    patience: Duration,
+) -> Result<Vec<String>, Failure> {
+    if !matches!(scheme(url), "amqp" | "amqps") {
+        return Ok(Vec::new());
+    }
+    let unusable = |error: ConfigError| Failure::new(Class::Unknown, error.to_string());
+    let transport = posthaste_transport_amqp::open(url, options).map_err(unusable)?;
+    let exchanges: BTreeSet<&str> = addresses.iter().filter_map(|address| address.constant("exchange")).collect();
+    let missing = transport.missing_exchanges(&Vec::from_iter(exchanges), patience).await;
+    transport.close().await;
+    missing
+}
 
 /// Whether an absent or empty database of this kind is made ready by its first use.
 pub fn is_made_by_first_use(url: &str) -> bool {

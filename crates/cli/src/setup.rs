@@ -51,7 +51,23 @@ impl Setup {
     }
 
     /// The outbox called `name`. Connects to nothing.
+    ///
+    /// # Errors
+    /// The URL is wrong, or names a database that ends with this command.
     pub fn store(&self, name: &OutboxName) -> Result<Arc<dyn Store>, Fault> {
+        if registry::ends_with_the_process(&self.url) {
+            let error = format!("{}: a database in memory starts empty and is lost when the command ends", self.url);
+            return Err(Fault::usage(error).hint("name a file: --store sqlite:app.db"));
+        }
+        self.unchecked(name)
+    }
+
+    /// The SQL that makes the outbox called `name`. Connects to nothing.
+    pub fn sql(&self, name: &OutboxName) -> Result<String, Fault> {
+        Ok(self.unchecked(name)?.sql())
+    }
+
+    fn unchecked(&self, name: &OutboxName) -> Result<Arc<dyn Store>, Fault> {
         let settings = StoreSettings { retention: self.config.outbox.retention, limits: self.limits() };
         Ok(registry::store(&self.url, name, settings)?)
     }

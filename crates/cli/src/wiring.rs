@@ -1,9 +1,9 @@
 //! From the configuration to routes and targets: everything is checked, nothing connects.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use posthaste_core::{
-    AddressTemplate, Backoff, OutboxName, RouteKey,
+    AddressTemplate, Backoff, Failure, OutboxName, RouteKey,
     options::{ConfigError, Options, nearest},
     port::Target,
 };
@@ -26,6 +26,8 @@ pub struct Wiring {
     pub targets: BTreeMap<TargetKey, Target>,
     /// What the operator should know before it starts.
     pub warnings: Vec<String>,
+    /// What was given for each target.
+    given: BTreeMap<TargetKey, (String, Options)>,
     routes: Vec<Route>,
     discards: Vec<TypePattern>,
     max_body: u64,
@@ -47,6 +49,12 @@ impl Wiring {
     /// What the command line says, else the configuration.
     pub fn of(to: &To, config: &Config) -> Result<Wiring, Fault> {
         let Some(url) = &to.url else { return Wiring::of_config(config) };
+        let only_webhooks = [("--allow-net", !to.allow_net.is_empty()), ("--secret-env", to.secret_env.is_some())];
+        let given = only_webhooks.iter().find(|(_, given)| *given);
+        if let Some((option, _)) = given.filter(|_| !registry::is_webhook(url)) {
+            return Err(Fault::usage(format!("{option} is for webhooks, and --to is none"))
+                .hint("leave it out, or give --to https://HOST/PATH"));
+        }
         let mut options = Options::default();
         to.allow_net.iter().for_each(|net| options.add("allow", net));
         if let Some(variable) = &to.secret_env {
@@ -91,6 +99,29 @@ impl Wiring {
         routes.map(Arc::new).map_err(|error| Fault::usage(error.to_string()))
     }
 
+    /// Looks at the targets of this machine: a relay whose events can't get there doesn't start.
+    pub fn check_places(&self) -> Result<(), Fault> {
+        for (key, target) in &self.targets {
+            let checked = registry::check_place(&target.label);
+            checked.map_err(|error| Fault::from(error).context(&format!("target {key}")))?;
+        }
+        Ok(())
+    }
+
+    /// What is missing on a target that the routes to it need, as far as it can be asked.
+    ///
+    /// # Errors
+    /// The target can't be asked.
+    pub async fn missing_places(&self, key: &TargetKey, patience: Duration) -> Result<Vec<String>, Failure> {
+        let Some((url, options)) = self.given.get(key) else { return Ok(Vec::new()) };
+        let mut addresses: Vec<&AddressTemplate> =
+            self.routes.iter().filter(|route| route.target == *key).map(|route| &route.address).collect();
+        if addresses.is_empty() {
+            addresses.extend(self.targets.get(key).map(|target| &target.address));
+        }
+        registry::missing_places(url, options.clone(), &addresses, patience).await
+    }
+
     /// The routes, to be shown.
     pub fn shown(&self) -> Vec<RouteJson> {
         let shown = |route: &Route| RouteJson {
@@ -105,6 +136,7 @@ impl Wiring {
         Wiring {
             targets: BTreeMap::new(),
             warnings: Vec::new(),
+            given: BTreeMap::new(),
             routes: Vec::new(),
             discards: Vec::new(),
             max_body: config.outbox.max_body,
@@ -115,7 +147,8 @@ impl Wiring {
         if !registry::is_signed(url, &options) {
             self.warnings.push(format!("target {key} has no secret: its webhooks are sent unsigned"));
         }
-        self.targets.insert(key.clone(), registry::target(url, options)?);
+        self.targets.insert(key.clone(), registry::target(url, options.clone())?);
+        self.given.insert(key.clone(), (url.to_owned(), options));
         Ok(())
     }
 

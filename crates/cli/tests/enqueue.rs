@@ -193,3 +193,19 @@ fn help_teaches_with_examples() {
         assert!(help.out.contains(&format!("posthaste {command} ")) && help.out.contains("Example"), "{}", help.out);
     }
 }
+
+#[test]
+fn a_byte_order_mark_before_the_first_line_is_no_part_of_it() {
+    let outbox = Outbox::sqlite();
+    let lines = "\u{feff}{\"type\":\"a\",\"body\":1}\n{\"type\":\"b\",\"body\":2}\n";
+    let written = outbox.run_with(&["enqueue", "--ndjson", "-"], lines.as_bytes()).ended(0);
+    assert_eq!(written.lines().len(), 2);
+}
+
+#[test]
+fn a_content_type_that_would_break_a_header_is_refused() {
+    let outbox = Outbox::sqlite();
+    let args = ["enqueue", "--type", "t", "--body", "x", "--content-type", "text/plain\r\nX-Evil: 1"];
+    let refused = outbox.run(&args).ended(2);
+    assert!(refused.err.contains("contains a control character"), "{}", refused.err);
+}

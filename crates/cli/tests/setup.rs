@@ -8,20 +8,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Outbox, binary, posthaste, run};
+use common::{
+    COMMANDS, Outbox, binary, posthaste,
+    relay::{Folder, config},
+    run,
+};
 use posthaste_testkit::service;
-
-const COMMANDS: [&[&str]; 9] = [
-    &["migrate"],
-    &["enqueue", "--type", "t", "--body", "1"],
-    &["status"],
-    &["list"],
-    &["show", "00000000-0000-4000-8000-000000000000"],
-    &["explain", "00000000-0000-4000-8000-000000000000"],
-    &["retry", "--all"],
-    &["discard", "--all"],
-    &["prune"],
-];
 
 #[test]
 fn report_145_every_command_refuses_the_same_names_with_the_same_words() {
@@ -128,6 +120,8 @@ fn a_wrong_url_is_said_to_be_wrong_before_anything_connects() {
         ("mongodb://a:s3cret@h/d", "no store has this scheme"),
         ("app.db", "write sqlite:FILE"),
         ("sqlite:", "names no file"),
+        ("sqlite::", "names no file"),
+        ("sqlite:/tmp", "is a directory"),
         ("", "write sqlite:FILE"),
     ] {
         let run = posthaste(&["status", "--store", url]).ended(2);
@@ -231,4 +225,66 @@ fn doctor_names_what_is_wrong_and_what_to_do() {
     assert!(lonely.iter().any(|finding| finding["level"] == "warn" && finding["detail"] == "no relay pumps it"));
     let down = posthaste(&[&["doctor", "--to", "amqp://guest:s3cret@127.0.0.1:1/"], &at[..]].concat()).ended(3);
     assert!(down.out.contains("FAIL  target default") && !down.out.contains("s3cret"), "{}", down.out);
+}
+
+#[test]
+fn doctor_names_an_exchange_that_is_missing_and_declares_nothing() {
+    let Some(amqp) = service::rabbitmq() else { return };
+    let outbox = Outbox::sqlite();
+    outbox.run(&["migrate"]).ended(0);
+    let exchange = &outbox.name;
+    let folder = Folder::new();
+    let file = config(
+        &folder,
+        &outbox,
+        &format!(
+            "targets:\n  rabbit: {{ url: \"{amqp}\" }}\nroutes:\n  \
+             a: {{ match: \"a.*\", target: rabbit, exchange: amq.topic }}\n  \
+             b: {{ match: \"b.*\", target: rabbit, exchange: \"{exchange}\" }}\n  \
+             c: {{ match: \"c.*\", target: rabbit, exchange: \"{{type}}\" }}\n"
+        ),
+    );
+    for _ in 0..2 {
+        let found = posthaste(&["doctor", "--config", &file]).ended(2);
+        let missing: Vec<&str> = found.lines().into_iter().filter(|line| line.contains("exchange '")).collect();
+        let said = format!("FAIL  target rabbit: exchange '{exchange}': 404");
+        assert!(missing.len() == 1 && missing[0].starts_with(&said), "{}", found.out);
+    }
+}
+
+/// The same code as for PostgreSQL's: somebody must change it, and no wait will.
+#[test]
+fn a_broker_that_refuses_the_password_is_wrong_configuration_to_doctor() {
+    let Some(amqp) = service::rabbitmq() else { return };
+    let host = amqp.rsplit_once('@').map_or_else(|| amqp.trim_start_matches("amqp://"), |(_, host)| host);
+    let outbox = Outbox::sqlite();
+    outbox.run(&["migrate"]).ended(0);
+    let to = format!("amqp://posthaste_nobody:s3cret@{host}");
+    let found = posthaste(&["doctor", "--store", &outbox.url, "--outbox", &outbox.name, "--to", &to]).ended(2);
+    assert!(found.out.contains("403") && found.out.contains("check user, password"), "{}", found.out);
+    assert!(!found.out.contains("s3cret"), "{}", found.out);
+}
+
+#[test]
+fn a_misspelt_variable_is_warned_of() {
+    let outbox = Outbox::sqlite();
+    let mut command = binary();
+    command.args(["enqueue", "--type", "t", "--body", "1", "--store", &outbox.url]);
+    let warned = run(command.env("POSTHASTE_OUTBOX_INTERVALL", "1s").env("POSTHASTE_MY_HOOK", "x"), b"").ended(0);
+    let said = "warning: POSTHASTE_OUTBOX_INTERVALL sets nothing; did you mean POSTHASTE_OUTBOX_INTERVAL?\n";
+    assert_eq!(warned.err, said);
+}
+
+#[test]
+fn options_of_webhooks_are_refused_for_other_targets() {
+    let outbox = Outbox::sqlite();
+    outbox.run(&["migrate"]).ended(0);
+    for (option, value) in [("--allow-net", "127.0.0.0/8"), ("--secret-env", "PATH")] {
+        for to in ["stdout:", "amqp://127.0.0.1:1/"] {
+            for command in [&["relay", "--until-empty"][..], &["doctor"]] {
+                let run = outbox.run(&[command, &["--to", to, option, value]].concat()).ended(2);
+                assert!(run.err.contains(&format!("{option} is for webhooks, and --to is none")), "{}", run.err);
+            }
+        }
+    }
 }

@@ -53,6 +53,15 @@ impl AddressTemplate {
         self.0.keys().copied()
     }
 
+    /// The text of a part that is the same for every message.
+    #[must_use]
+    pub fn constant(&self, part: &str) -> Option<&str> {
+        match self.0.get(part)?.0.as_slice() {
+            [Piece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
     /// The address of the message made of `row`. A key or tenant that the row lacks is empty.
     #[must_use]
     pub fn fill(&self, row: &Row) -> Address {
@@ -117,5 +126,7 @@ mod tests {
         let error = template.set("routing_key", "{typ}").unwrap_err().to_string();
         assert!(error.contains("{typ}") && error.contains("{type}"), "{error}");
         assert_eq!(template.parts().collect::<Vec<_>>(), ["exchange", "routing_key"]);
+        assert_eq!((template.constant("exchange"), template.constant("routing_key")), (Some("orders"), None));
+        assert_eq!(template.constant("queue"), None);
     }
 }

@@ -55,6 +55,12 @@ pub enum EventError {
         /// The field.
         field: &'static str,
     },
+    /// A content type that no protocol could carry in a header.
+    #[error("content type {content_type:?} contains a control character, such as a line break")]
+    ContentType {
+        /// The content type.
+        content_type: String,
+    },
     /// A header's name has characters that not every transport can carry.
     #[error("header name {name:?} can't be used: letters, digits, '-', '_' and '.' only")]
     HeaderName {
@@ -188,6 +194,9 @@ impl Event {
     pub fn check(&self, limits: Limits) -> Result<(), EventError> {
         check_text("type", &self.event_type, Event::MAX_TYPE)?;
         check_text("content type", &self.content_type, Event::MAX_TYPE)?;
+        if self.content_type.chars().any(char::is_control) {
+            return Err(EventError::ContentType { content_type: self.content_type.clone() });
+        }
         self.key.as_deref().map_or(Ok(()), |key| check_text("key", key, Event::MAX_KEY))?;
         self.tenant.as_deref().map_or(Ok(()), |tenant| check_text("tenant", tenant, Event::MAX_TENANT))?;
         self.check_headers()?;
@@ -270,6 +279,16 @@ mod tests {
         assert_eq!(event().key("k\0").check(limits), Err(EventError::Nul { field: "key" }));
         assert_eq!(event().header("h", "a\0").check(limits), Err(EventError::Nul { field: "header value" }));
         assert!(matches!(event().header("a b", "").check(limits), Err(EventError::HeaderName { .. })));
+    }
+
+    #[test]
+    fn a_content_type_with_control_characters_is_refused() {
+        for content_type in ["text/plain\r\nX-Evil: 1", "text/plain\n", "a\tb", "a\u{7f}", "a\u{85}"] {
+            let error = Event::new("t", content_type, "").check(Limits::default()).unwrap_err();
+            assert_eq!(error, EventError::ContentType { content_type: content_type.to_owned() });
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+        assert_eq!(Event::new("t", "text/plain; charset=utf-8", "").check(Limits::default()), Ok(()));
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub fn file_path(url: &str, scheme: &str) -> Result<PathBuf, ConfigError> {
     if path.contains('?') {
         return Err(bad(format!("{scheme}: takes no options; write %3F for a question mark in a file's name")));
     }
+    // One colon too many, or ":memory:" mistyped.
+    if let Some(name) = path.strip_prefix(':') {
+        let written = if name.is_empty() { "PATH".to_owned() } else { format!("./:{name} for a file of that name") };
+        return Err(bad(format!("names no file: write {scheme}:{written}")));
+    }
     let path = percent_decode_str(path).decode_utf8().map_err(|_| bad("the path is not UTF-8".to_owned()))?;
     if path.is_empty() || path.contains('\0') {
         return Err(bad(format!("names no file: write {scheme}:PATH")));
@@ -48,6 +53,7 @@ mod tests {
             ("sqlite://app.db", "app.db"),
             ("sqlite:a%20b%2541.db", "a b%41.db"),
             ("sqlite:100%.db", "100%.db"),
+            ("sqlite:./:memory:", "./:memory:"),
         ] {
             assert_eq!(file_path(url, "sqlite").unwrap(), PathBuf::from(path), "{url}");
         }
@@ -58,6 +64,8 @@ mod tests {
         for url in [
             "sqlite:",
             "sqlite://",
+            "sqlite::",
+            "sqlite::memory",
             "sqlite://host/app.db",
             "sqlite:a.db?mode=rwc",
             "sqlite:a%00",
@@ -66,5 +74,7 @@ mod tests {
         ] {
             assert!(file_path(url, "sqlite").is_err(), "{url}");
         }
+        let error = file_path("sqlite::", "sqlite").unwrap_err().to_string();
+        assert_eq!(error, "sqlite::: names no file: write sqlite:PATH");
     }
 }

@@ -8,6 +8,11 @@ use chrono::{DateTime, SecondsFormat, Utc};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Timestamp(i64);
 
+/// 0001-01-01T00:00:00Z
+const FIRST: i64 = -62_135_596_800_000_000;
+/// 9999-12-31T23:59:59.999999Z
+const LAST: i64 = 253_402_300_799_999_999;
+
 impl Timestamp {
     /// From microseconds since the epoch.
     #[must_use]
@@ -34,13 +39,12 @@ impl Timestamp {
     }
 }
 
-/// RFC 3339, UTC, microseconds.
+/// RFC 3339, UTC, microseconds. What lies outside the years that it can write, 0001 to 9999, is shown as
+/// the first or last instant of them.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match DateTime::<Utc>::from_timestamp_micros(self.0) {
-            Some(time) => f.write_str(&time.to_rfc3339_opts(SecondsFormat::Micros, true)),
-            None => write!(f, "{} µs since 1970", self.0),
-        }
+        let written = DateTime::<Utc>::from_timestamp_micros(self.0.clamp(FIRST, LAST)).unwrap_or_default();
+        f.write_str(&written.to_rfc3339_opts(SecondsFormat::Micros, true))
     }
 }
 
@@ -53,6 +57,22 @@ mod tests {
         let time = Timestamp::from_micros(1_767_323_045_678_000);
         assert_eq!(time.seconds(), 1_767_323_045);
         assert_eq!(time.to_string(), "2026-01-02T03:04:05.678000Z");
+    }
+
+    #[test]
+    fn what_rfc_3339_cannot_write_is_shown_as_its_first_or_last_instant() {
+        let (first, last) = ("0001-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z");
+        for (micros, written) in [
+            (i64::MIN, first),
+            (-211_813_488_000_000_000, first),
+            (FIRST, first),
+            (FIRST + 1, "0001-01-01T00:00:00.000001Z"),
+            (LAST, last),
+            (LAST + 1, last),
+            (i64::MAX, last),
+        ] {
+            assert_eq!(Timestamp::from_micros(micros).to_string(), written, "{micros}");
+        }
     }
 
     #[test]

@@ -9,4 +9,7 @@ logged AS (
   INSERT INTO "{t}_log" (who, why, action, row_id, type, ordering_key, status)
   SELECT $7, $8, 'discard', id, type, ordering_key, status FROM changed RETURNING 1),
 done AS (SELECT count(*) AS rows FROM logged)
-SELECT matching.rows, done.rows FROM matching, done
+-- what waited behind them is read again at once
+SELECT matching.rows, done.rows,
+  CASE WHEN done.rows > 0 THEN pg_notify('posthaste_' || '"{t}"'::regclass::oid, 'rewind') END
+FROM matching, done

@@ -5,7 +5,8 @@ GRANT USAGE ON SEQUENCE "{t}_seq" TO PUBLIC;
 CREATE TABLE "{t}" (
   -- the transaction gets its id before the number: whoever sees a later number sees this
   -- transaction in progress, even while nothing of it is in the table yet
-  seq bigint NOT NULL DEFAULT {next_seq},
+  -- a relay reads on from 0
+  seq bigint NOT NULL DEFAULT {next_seq} CHECK (seq > 0),
   id uuid NOT NULL DEFAULT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing
     substring(int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
     from 1 for 6), 52, 1), 53, 1), 'hex')::uuid,

@@ -5,8 +5,34 @@ use posthaste_core::{Error, ErrorKind};
 /// The store's error for what went wrong while `doing` something.
 pub(crate) fn explain(doing: impl Into<String>, error: tokio_postgres::Error) -> Error {
     let (kind, hint) = meaning(&error);
+    let grant = error.as_db_error().and_then(|error| grant(error.code().code(), error.message()));
     let explained = Error::new(kind, doing).because(error);
-    if let Some(hint) = hint { explained.hint(hint) } else { explained }
+    match (grant, hint) {
+        (Some(grant), _) => explained.hint(grant),
+        (None, Some(hint)) => explained.hint(hint),
+        (None, None) => explained,
+    }
+}
+
+/// What must be run where the user lacks a right. What the right is about stands in the server's text alone, and
+/// is known only where that is in English.
+fn grant(code: &str, message: &str) -> Option<String> {
+    if code != "42501" {
+        return None;
+    }
+    let object = message.strip_prefix("permission denied for ").and_then(|object| object.split_once(' '));
+    let rights = match object {
+        Some(("table" | "relation" | "view", name)) if name.ends_with("_log") => {
+            format!("SELECT, INSERT ON \"{name}\"")
+        }
+        Some(("table" | "relation" | "view", name)) => format!("SELECT, INSERT, UPDATE, DELETE ON \"{name}\""),
+        Some(("sequence", name)) => format!("USAGE ON SEQUENCE \"{name}\""),
+        Some(("function", name)) => format!("EXECUTE ON FUNCTION \"{name}\""),
+        Some(("schema", name)) => format!("USAGE, CREATE ON SCHEMA \"{name}\""),
+        Some(("database", name)) => format!("CONNECT ON DATABASE \"{name}\""),
+        _ => return Some("ask the owner of the tables to GRANT this user the right".to_owned()),
+    };
+    Some(format!("a relay's and an operator's user needs it, as a writer's needs INSERT: GRANT {rights} TO \"USER\""))
 }
 
 /// A store error for sqlx's side of the same server.
@@ -19,8 +45,13 @@ pub(crate) fn explain_sqlx(doing: impl Into<String>, error: sqlx::Error) -> Erro
         }
         None => (ErrorKind::Unknown, None),
     };
+    let grant = error.as_database_error().and_then(|error| grant(&error.code()?, error.message()));
     let explained = Error::new(kind, doing).because(error);
-    if let Some(hint) = hint { explained.hint(hint) } else { explained }
+    match (grant, hint) {
+        (Some(grant), _) => explained.hint(grant),
+        (None, Some(hint)) => explained.hint(hint),
+        (None, None) => explained,
+    }
 }
 
 /// A store error for diesel's side of the same server, which keeps the SQLSTATE to itself.
@@ -62,6 +93,8 @@ pub(crate) fn lost_a_race(code: &str) -> bool {
 }
 
 const MIGRATE: &str = "run `posthaste migrate --store URL --outbox NAME` as the owner of the tables";
+const TAKEN: &str = "something else in the database bears a name that the outbox needs; rename it, or give the outbox \
+    another name with --outbox NAME";
 const POOLER: &str =
     "this looks like a connection pooler in transaction mode; give the relay the URL of the server itself";
 const READ_ONLY: &str = "the server is a replica, or the database is read-only; name the primary in the URL";
@@ -92,6 +125,7 @@ fn broke_off(error: &tokio_postgres::Error) -> bool {
 fn meaning_of_code(code: &str) -> (ErrorKind, Option<&'static str>) {
     match code {
         "42P01" => (ErrorKind::MissingSchema, Some(MIGRATE)),
+        "42P07" | "42710" => (ErrorKind::UnknownSchema, Some(TAKEN)),
         "42703" => (ErrorKind::UnknownSchema, Some(MIGRATE)),
         "26000" | "42P05" => (ErrorKind::Config, Some(POOLER)),
         "25006" => (ErrorKind::Unavailable, Some(READ_ONLY)),
@@ -106,6 +140,22 @@ fn meaning_of_code(code: &str) -> (ErrorKind, Option<&'static str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_right_that_is_lacking_comes_with_the_grant_that_gives_it() {
+        for (message, said) in [
+            ("permission denied for table outbox", "GRANT SELECT, INSERT, UPDATE, DELETE ON \"outbox\" TO"),
+            ("permission denied for table my orders_outbox_log", "GRANT SELECT, INSERT ON \"my orders_outbox_log\" TO"),
+            ("permission denied for schema public", "GRANT USAGE, CREATE ON SCHEMA \"public\" TO"),
+            ("permission denied for function outbox_enqueue", "GRANT EXECUTE ON FUNCTION \"outbox_enqueue\" TO"),
+            ("keine Berechtigung für Tabelle outbox", "GRANT this user the right"),
+            ("must be owner of table outbox", "GRANT this user the right"),
+        ] {
+            let hint = grant("42501", message).unwrap();
+            assert!(hint.contains(said), "{hint}");
+        }
+        assert_eq!(grant("42P01", "permission denied for table outbox"), None);
+    }
 
     #[test]
     fn codes_say_who_can_do_something_about_it() {

@@ -93,6 +93,17 @@ impl Schema for PostgresStore {
 
 impl PostgresStore {
     async fn state(&self, session: &Session) -> Result<SchemaState> {
+        // A `migrate` that commits meanwhile may show its table before its version.
+        for _ in 0..2 {
+            if let Some(state) = self.look_for_state(session).await? {
+                return Ok(state);
+            }
+        }
+        Err(self.foreign(format!("looking for {}", self.names.table())))
+    }
+
+    /// `None` where there is a table without a version.
+    async fn look_for_state(&self, session: &Session) -> Result<Option<SchemaState>> {
         let doing = format!("looking for {}", self.names.table());
         let sql = "SELECT to_regclass($1) IS NOT NULL, \
             (SELECT substring(prosrc FROM '[0-9]+')::integer FROM pg_proc WHERE oid = to_regprocedure($2)), \
@@ -104,11 +115,18 @@ impl PostgresStore {
         let rows = session.ask(&doing, sql, &[(&quoted, Type::TEXT), (&version, Type::TEXT)]).await?;
         let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Corrupt, &doing))?;
         Ok(match (row.get::<_, bool>(0), row.get::<_, Option<i32>>(1)) {
-            (true, Some(version)) => known(u32::try_from(version).unwrap_or(0)),
-            (true, None) => SchemaState::Older(0),
-            (false, _) if row.get(2) => SchemaState::Missing,
-            (false, _) => SchemaState::EmptyDatabase,
+            (true, Some(version)) => Some(known(u32::try_from(version).unwrap_or(0))),
+            (true, None) => None,
+            (false, _) if row.get(2) => Some(SchemaState::Missing),
+            (false, _) => Some(SchemaState::EmptyDatabase),
         })
+    }
+
+    fn foreign(&self, doing: String) -> Error {
+        let text = "something else bears this name and is no outbox of Posthaste; it was left as it is";
+        Error::new(ErrorKind::UnknownSchema, doing)
+            .because(text)
+            .hint("rename it, or give the outbox another name with --outbox NAME")
     }
 
     async fn check_server(&self, session: &Session) -> Result<()> {

@@ -122,6 +122,25 @@ async fn a_writer_needs_no_right_but_to_insert_and_a_stranger_can_read_the_versi
 }
 
 #[tokio::test]
+async fn a_user_without_rights_is_told_the_grant() {
+    let Some(bench) = Bench::new().await else { return };
+    let role = bench.name.to_string();
+    bench.run(&format!(r#"CREATE ROLE "{role}"; GRANT "{role}" TO CURRENT_USER"#)).await;
+    let separator = if bench.url.contains('?') { '&' } else { '?' };
+    let url = format!("{}{separator}options=-c%20role%3D{role}", bench.url);
+    let store = PostgresStore::new(&url, bench.name.clone(), Settings::default()).unwrap();
+    for error in
+        [store.status().await.unwrap_err(), store.mark(&[posthaste_core::RowId::generate()]).await.unwrap_err()]
+    {
+        let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON \"{}\" TO", bench.name.table());
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.what_to_do().is_some_and(|hint| hint.contains(&grant)), "{error:?}");
+    }
+    bench.run(&format!(r#"DROP OWNED BY "{role}"; DROP ROLE "{role}""#)).await;
+    bench.end().await;
+}
+
+#[tokio::test]
 async fn report_083_counters_and_clocks_are_wide() {
     let Some(bench) = Bench::new().await else { return };
     bench.run(r#"INSERT INTO "{t}" (seq, type, due_at) VALUES (9000000000000000000, 't', '2040-01-01')"#).await;

@@ -57,6 +57,11 @@ impl Database {
     /// Whether there is something to open.
     pub fn exists(&self) -> Result<bool> {
         let Database::File(path) = self else { return Ok(true) };
+        if path.is_dir() {
+            let text = format!("opening {}: it is a directory", path.display());
+            let hint = format!("name a file in it: sqlite:{}", path.join("app.db").display());
+            return Err(Error::new(ErrorKind::Config, text).hint(hint));
+        }
         match identity(path) {
             Ok(identity) => Ok(identity.is_some()),
             Err(error) => Err(Error::new(ErrorKind::Config, format!("looking for {}", path.display())).because(error)),
@@ -71,6 +76,7 @@ impl Database {
             return Ok(Opened { connection, identity: None });
         };
         if create {
+            self.exists()?;
             check_directory(path)?;
             flags |= OpenFlags::SQLITE_OPEN_CREATE;
         } else if !self.exists()? {

@@ -76,7 +76,7 @@ impl SqliteStore {
         });
         let report = report.await?;
         if report.changed > 0 {
-            self.bell.ring(change == Change::Retry);
+            self.bell.ring(true);
         }
         Ok(report)
     }
@@ -121,7 +121,8 @@ fn operate(
             }
         };
     }
-    if changed > 0 && change == Change::Retry {
+    // After a discard, what waited behind the rows may go.
+    if changed > 0 {
         transaction.execute(&format!("UPDATE {} SET rewinds = rewinds + 1", shared.tables.meta), [])?;
     }
     advance(&transaction, &shared.tables)?;

@@ -29,7 +29,7 @@ impl Schema for SqliteStore {
             return Ok(SchemaState::EmptyDatabase);
         }
         let shared = self.shared.clone();
-        self.inspector.run(move |connection| state(connection, &shared.tables).doing("reading the schema")).await
+        self.inspector.run(move |connection| state(connection, &shared.tables)).await
     }
 
     /// Makes the file if there is none, and gives it write-ahead logging.
@@ -66,17 +66,18 @@ fn sql(tables: &Tables) -> String {
     names.iter().fold(include_str!("sql/create.sql").to_owned(), |sql, (mark, name)| sql.replace(mark, name))
 }
 
-fn state(connection: &Connection, tables: &Tables) -> rusqlite::Result<SchemaState> {
-    let objects: i64 = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+fn state(connection: &Connection, tables: &Tables) -> Result<SchemaState> {
+    let doing = format!("looking for {}", tables.rows);
+    let objects = "SELECT count(*) FROM sqlite_master";
+    let objects: i64 = connection.query_row(objects, [], |row| row.get(0)).doing(&doing)?;
     if objects == 0 {
         return Ok(SchemaState::EmptyDatabase);
     }
-    let meta = format!("{}_meta", tables.name());
-    let there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
-    if connection.query_row(there, [meta], |_| Ok(())).optional()?.is_none() {
-        return Ok(SchemaState::Missing);
+    if !has_columns(connection, &format!("{}_meta", tables.name()), &["one", "version", "lowest"]).doing(&doing)? {
+        return without_version(connection, tables).doing(&doing)?.map_or(Ok(SchemaState::Missing), Err);
     }
-    let version: u32 = connection.query_row(&format!("SELECT version FROM {}", tables.meta), [], |row| row.get(0))?;
+    let version = format!("SELECT version FROM {}", tables.meta);
+    let version: u32 = connection.query_row(&version, [], |row| row.get(0)).doing(&doing)?;
     Ok(match version {
         VERSION => SchemaState::Current,
         older if older < VERSION => SchemaState::Older(older),
@@ -84,10 +85,34 @@ fn state(connection: &Connection, tables: &Tables) -> rusqlite::Result<SchemaSta
     })
 }
 
+fn has_columns(connection: &Connection, table: &str, columns: &[&str]) -> rusqlite::Result<bool> {
+    let sql = "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    for column in columns {
+        if statement.query_row([table, column], |_| Ok(())).optional()?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether something that is no outbox bears a name that this one needs.
+fn without_version(connection: &Connection, tables: &Tables) -> rusqlite::Result<Option<Error>> {
+    let name = tables.name();
+    let there = "SELECT type, name FROM sqlite_master WHERE name IN (?1, ?2, ?3) COLLATE NOCASE LIMIT 1";
+    let names = [name.to_owned(), format!("{name}_meta"), format!("{name}_log")];
+    let found: Option<(String, String)> =
+        connection.query_row(there, names, |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    Ok(found.map(|(kind, name)| {
+        let text = format!("{kind} {name:?} is there and is no outbox of Posthaste; it was left as it is");
+        Error::new(ErrorKind::UnknownSchema, text).hint("rename it, or give the outbox another name with --outbox NAME")
+    }))
+}
+
 fn create(connection: &mut Connection, tables: &Tables) -> Result<()> {
     let doing = format!("creating {}", tables.rows);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).doing(&doing)?;
-    match state(&transaction, tables).doing(&doing)? {
+    match state(&transaction, tables)? {
         SchemaState::Current => return Ok(()),
         SchemaState::Newer(version) | SchemaState::Older(version) => return Err(unknown(tables, version)),
         SchemaState::Missing | SchemaState::EmptyDatabase => {}

@@ -212,8 +212,9 @@ impl Listener {
         }
         let seen = seen(&opened.connection, &self.tables).doing(doing)?;
         self.version = version;
+        // What changed before the first look may have been a rewind.
         let before = self.seen.replace(seen);
-        Ok((before != Some(seen)).then(|| before.is_some_and(|before| before.rewinds != seen.rewinds)))
+        Ok((before != Some(seen)).then(|| before.is_none_or(|before| before.rewinds != seen.rewinds)))
     }
 }
 

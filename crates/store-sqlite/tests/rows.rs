@@ -43,6 +43,13 @@ async fn what_is_no_database_or_no_directory_is_said() {
     std::fs::write(case.path(), "this is a text and not a database at all".repeat(100)).unwrap();
     let error = case.store().schema().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let path = case.path();
+    let directory = path.parent().unwrap();
+    let store = SqliteStore::new(&format!("sqlite:{}", directory.display()), &case.name).unwrap();
+    for error in [store.schema().await.unwrap_err(), store.migrate().await.unwrap_err()] {
+        assert!(error.kind() == ErrorKind::Config && error.to_string().ends_with("it is a directory"), "{error}");
+        assert!(error.what_to_do().unwrap().contains("app.db"), "{error:?}");
+    }
     let store = SqliteStore::new("sqlite:/nowhere/to/be/found/app.db", &case.name).unwrap();
     let error = store.migrate().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);

@@ -15,11 +15,25 @@ use tokio::{
 use crate::{
     classify,
     connection::{Connection, State},
+    declare,
     target::Settings,
 };
 
 /// Batches in flight at once.
 pub(crate) const CHANNELS: usize = 8;
+
+/// Why there is no connection.
+struct Unconnected {
+    failure: Failure,
+    /// The broker is there, and lets this user or virtual host not in.
+    refused: bool,
+}
+
+impl From<Failure> for Unconnected {
+    fn from(failure: Failure) -> Unconnected {
+        Unconnected { failure, refused: false }
+    }
+}
 
 /// Hands out channels, on a connection that it makes when there is none.
 pub(crate) struct Channels {
@@ -61,15 +75,32 @@ impl Channels {
         }
         let permit = timeout_at(deadline, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else { return Err(transient("all channels are busy")) };
-        let connection = self.connection(deadline).await?;
+        let connection = self.connection(deadline).await.map_err(|why| why.failure)?;
         let channel = connection.ask(deadline, connection.channel()).await?.map_err(|error| unopened(&error))?;
         Ok(Lease { channel, connection, _permit: permit })
     }
 
-    /// Whether the broker answers and takes messages.
+    /// Whether the broker answers and takes messages. That it lets nobody in by this name is more than an
+    /// outage here, where no message is judged by it.
     pub(crate) async fn probe(&self, deadline: Instant) -> Result<(), Failure> {
-        let connection = self.connection(deadline).await?;
+        let connection = self.connection(deadline).await.map_err(|why| match why {
+            Unconnected { failure, refused: true } => Failure { class: Class::Unknown, ..failure },
+            other => other.failure,
+        })?;
         connection.ask(deadline, connection.greet()).await?.map_err(|error| unopened(&error))
+    }
+
+    /// One sentence for each exchange that is not there.
+    pub(crate) async fn missing_exchanges(&self, names: &[&str], deadline: Instant) -> Result<Vec<String>, Failure> {
+        let mut missing = Vec::new();
+        if self.settings.declare.is_some() {
+            return Ok(missing);
+        }
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            let connection = self.connection(deadline).await.map_err(|why| why.failure)?;
+            missing.extend(declare::look_for(&connection, name, deadline).await?);
+        }
+        Ok(missing)
     }
 
     pub(crate) async fn close(&self) {
@@ -80,23 +111,26 @@ impl Channels {
     }
 
     /// A connection that is usable, made if there is none.
-    async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
+    async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Unconnected> {
         if let Some(known) = self.known() {
-            return known;
+            return known.map_err(Unconnected::from);
         }
         let dialled = timeout_at(deadline, self.dial(deadline)).await;
-        dialled.unwrap_or_else(|_| Err(transient(&format!("connecting to {}: no answer", self.address()))))
+        dialled.unwrap_or_else(|_| Err(transient(&format!("connecting to {}: no answer", self.address())).into()))
     }
 
-    async fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
+    async fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, Unconnected> {
         let _turn = self.dialling.acquire().await;
         // Another publication may have connected while this one waited for its turn.
         if let Some(known) = self.known() {
-            return known;
+            return known.map_err(Unconnected::from);
         }
         let within = deadline.saturating_duration_since(Instant::now());
         let dialled = Connection::open(&self.settings, within).await;
-        let connection = dialled.map_err(|error| classify::no_connection(&self.address(), &error))?;
+        let connection = dialled.map_err(|error| Unconnected {
+            refused: classify::is_refusal(&error),
+            failure: classify::no_connection(&self.address(), &error),
+        })?;
         let connection = Arc::new(connection);
         *self.current() = Some(Arc::clone(&connection));
         Ok(connection)

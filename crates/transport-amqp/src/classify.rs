@@ -59,6 +59,11 @@ pub(crate) fn no_connection(to: &str, error: &lapin::Error) -> Failure {
     Failure::new(Class::Transient, format!("connecting to {to}: {}{hint}", text(error)))
 }
 
+/// Whether the broker let the connection not in, which waiting does not change.
+pub(crate) fn is_refusal(error: &lapin::Error) -> bool {
+    matches!(protocol_error(error), Some((402 | 403 | 530, _)))
+}
+
 /// An exchange that could not be asserted.
 pub(crate) fn undeclared(exchange: &str, error: &lapin::Error) -> Failure {
     Failure::new(Class::Misrouted, format!("declaring exchange '{exchange}': {}", text(error)))

@@ -145,6 +145,11 @@ impl Connection {
         self.inner.create_channel().await.map(drop)
     }
 
+    /// A channel of its own, without confirmations: one that a question closes costs no publication.
+    pub(crate) async fn channel_for_a_question(&self) -> Result<Channel, lapin::Error> {
+        self.inner.create_channel().await
+    }
+
     pub(crate) fn is_declared(&self, exchange: &str) -> bool {
         self.declared().contains(exchange)
     }

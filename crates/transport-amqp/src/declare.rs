@@ -1,4 +1,4 @@
-//! Asserting exchanges, for targets that say `declare=`.
+//! Asserting exchanges, for targets that say `declare=`, and looking for them for those that don't.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::{
     channels::{Channels, Lease},
     classify,
+    connection::Connection,
 };
 
 /// A channel on whose connection every exchange of `wanted` was asserted, but for those that the
@@ -60,6 +61,36 @@ async fn assert_exchange(
         Err(error) if classify::ends_channel_only(&error) => Ok(Err(classify::undeclared(exchange, &error))),
         Err(error) => {
             let detail = format!("declaring exchange '{exchange}': {}", classify::text(&error));
+            Err(Failure::new(Class::Transient, detail))
+        }
+    }
+}
+
+/// Why messages can't be sent to the exchange, if they can't. Declares nothing.
+///
+/// # Errors
+/// No answer.
+pub(crate) async fn look_for(
+    connection: &Connection,
+    exchange: &str,
+    deadline: Instant,
+) -> Result<Option<String>, Failure> {
+    let Ok(name) = ShortString::try_new(exchange) else {
+        return Ok(Some(format!("the name of exchange '{exchange}' is longer than 255 bytes")));
+    };
+    let asking = async {
+        let channel = connection.channel_for_a_question().await?;
+        let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+        // With `passive` the kind is not looked at.
+        channel.exchange_declare(name, ExchangeKind::Direct, options, FieldTable::default()).await
+    };
+    match connection.ask(deadline, asking).await? {
+        Ok(()) => Ok(None),
+        Err(error) if classify::ends_channel_only(&error) => {
+            Ok(Some(format!("exchange '{exchange}': {}", classify::text(&error))))
+        }
+        Err(error) => {
+            let detail = format!("looking for exchange '{exchange}': {}", classify::text(&error));
             Err(Failure::new(Class::Transient, detail))
         }
     }

@@ -20,5 +20,5 @@ mod target;
 mod transport;
 mod uri;
 
-pub use target::parse;
+pub use target::{open, parse};
 pub use transport::AmqpTransport;

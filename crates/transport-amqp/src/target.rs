@@ -51,12 +51,23 @@ pub(crate) struct Settings {
 /// # Errors
 /// What is wrong with the URL or an option, without secrets.
 pub fn parse(url: &str, mut options: Options) -> Result<Target, ConfigError> {
-    let uri = Uri::parse(url)?;
-    uri.query.iter().for_each(|(name, value)| options.add(name, value));
-    let address = address(&mut options)?;
-    let settings = settings(uri, &mut options)?;
+    let (address, settings) = read(url, &mut options)?;
     options.finish(&KNOWN)?;
     Ok(Target { label: redact_url(url), address, transport: Arc::new(AmqpTransport::new(settings)) })
+}
+
+/// The transport alone, to ask the broker what [`parse`] can't know.
+///
+/// # Errors
+/// What is wrong with the URL or an option, without secrets.
+pub fn open(url: &str, mut options: Options) -> Result<AmqpTransport, ConfigError> {
+    read(url, &mut options).map(|(_, settings)| AmqpTransport::new(settings))
+}
+
+fn read(url: &str, options: &mut Options) -> Result<(AddressTemplate, Settings), ConfigError> {
+    let uri = Uri::parse(url)?;
+    uri.query.iter().for_each(|(name, value)| options.add(name, value));
+    Ok((address(options)?, settings(uri, options)?))
 }
 
 fn address(options: &mut Options) -> Result<AddressTemplate, ConfigError> {

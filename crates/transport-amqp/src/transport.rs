@@ -28,6 +28,18 @@ impl AmqpTransport {
     }
 }
 
+impl AmqpTransport {
+    /// What is wrong with these exchanges, each of which messages may be sent to: one sentence for each that is
+    /// not there. Declares nothing, and needs no right that a publication does not need. Where the target is
+    /// to declare its exchanges none is missing.
+    ///
+    /// # Errors
+    /// The broker can't be asked.
+    pub async fn missing_exchanges(&self, names: &[&str], deadline: Duration) -> Result<Vec<String>, Failure> {
+        self.channels.missing_exchanges(names, Instant::now() + deadline).await
+    }
+}
+
 #[async_trait]
 impl Transport for AmqpTransport {
     fn capabilities(&self) -> TransportCapabilities {

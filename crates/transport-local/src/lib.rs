@@ -7,6 +7,7 @@ mod file;
 mod lines;
 mod stdout;
 mod table;
+mod tail;
 mod thread;
 
 use std::{path::Path, sync::Arc};
@@ -41,6 +42,25 @@ pub fn parse(url: &str, options: Options) -> Result<Target, ConfigError> {
     };
     options.finish(&[])?;
     Ok(Target { label: url.to_owned(), address: AddressTemplate::default(), transport })
+}
+
+/// Looks at what `url` names, as it is now: a target that never could take a message is better
+/// refused at the start than met by the first event. What is missing may still come, and passes.
+/// URLs of other kinds pass as well. Changes nothing.
+///
+/// # Errors
+/// A `file:` that is no regular file or a SQLite database; a `sqlite:` that is a directory; a `stdout:` that is
+/// closed.
+pub fn check_place(url: &str) -> Result<(), ConfigError> {
+    let checked = match url.split_once(':') {
+        Some(("stdout", "")) => stdout::check_open(),
+        Some(("file", _)) => file::check_place(&file_path(url, "file")?),
+        Some(("sqlite", _)) if file_path(url, "sqlite")?.is_dir() => {
+            Err("is a directory; name a file in it: sqlite:DIRECTORY/delivered.db".to_owned())
+        }
+        _ => Ok(()),
+    };
+    checked.map_err(|detail| ConfigError::Url { url: url.to_owned(), detail })
 }
 
 /// The directory that must be there for `path` to be made.

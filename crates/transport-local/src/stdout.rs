@@ -30,17 +30,19 @@ pub(crate) struct Stdout {
 
 struct Output {
     sink: Box<dyn Write + Send>,
+    /// Whether what is written there gets anywhere.
+    check: fn() -> Result<(), String>,
     /// What is left of a line that was cut.
     rest: Vec<u8>,
 }
 
 impl Stdout {
     pub fn new() -> Stdout {
-        Stdout::to(Box::new(io::stdout()))
+        Stdout::to(Box::new(io::stdout()), check_open)
     }
 
-    fn to(sink: Box<dyn Write + Send>) -> Stdout {
-        Stdout { thread: OwnThread::new(Output { sink, rest: Vec::new() }) }
+    fn to(sink: Box<dyn Write + Send>, check: fn() -> Result<(), String>) -> Stdout {
+        Stdout { thread: OwnThread::new(Output { sink, check, rest: Vec::new() }) }
     }
 }
 
@@ -58,16 +60,23 @@ impl Transport for Stdout {
         }
     }
 
-    /// Whether a pipe is closed shows only when it is written to.
-    async fn probe(&self, _deadline: Duration) -> Result<(), Failure> {
-        Ok(())
+    /// Whether nobody reads a pipe shows only when it is written to.
+    async fn probe(&self, deadline: Duration) -> Result<(), Failure> {
+        self.thread.run(deadline, |output| output.check()).await?
     }
 
     async fn close(&self) {}
 }
 
 impl Output {
+    fn check(&self) -> Result<(), Failure> {
+        (self.check)().map_err(|reason| Failure::new(Class::Transient, format!("stdout {reason}")))
+    }
+
     fn publish(&mut self, batch: &[Message]) -> Vec<Result<(), Failure>> {
+        if let Err(failure) = self.check() {
+            return vec![Err(failure); batch.len()];
+        }
         let mut answers = Vec::with_capacity(batch.len());
         let mut failed = self.complete().err();
         for piece in pieces(batch) {
@@ -135,6 +144,37 @@ fn failure(error: &io::Error) -> Failure {
     Failure::new(Class::Transient, format!("writing to stdout: {error}"))
 }
 
+/// Why what is written to standard output gets nowhere.
+///
+/// Where the process was started without one, the runtime opens the null device in its place, for
+/// reading as well. A redirection to it opens it for writing only, and is somebody's wish.
+///
+/// # Errors
+/// Standard output is closed.
+#[cfg(unix)]
+pub(crate) fn check_open() -> Result<(), String> {
+    use std::{
+        fs::File,
+        io::Read as _,
+        os::{
+            fd::AsFd as _,
+            unix::fs::{FileTypeExt as _, MetadataExt as _},
+        },
+    };
+    let closed = "is closed, and every event would be lost; give it a reader, or write >/dev/null to throw events away";
+    let Ok(mut output) = io::stdout().as_fd().try_clone_to_owned().map(File::from) else {
+        return Err(closed.to_owned());
+    };
+    let (Ok(metadata), Ok(null)) = (output.metadata(), std::fs::metadata("/dev/null")) else { return Ok(()) };
+    let is_null = metadata.file_type().is_char_device() && metadata.rdev() == null.rdev();
+    if is_null && output.read(&mut [0]).is_ok() { Err(closed.to_owned()) } else { Ok(()) }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn check_open() -> Result<(), String> {
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -176,7 +216,7 @@ mod tests {
     fn failing(at: usize, kind: io::ErrorKind) -> (Sink, Stdout) {
         let sink = Sink::default();
         sink.0.lock().unwrap().fail_at = Some((at, kind));
-        (sink.clone(), Stdout::to(Box::new(sink)))
+        (sink.clone(), Stdout::to(Box::new(sink), || Ok(())))
     }
 
     fn lines(sink: &Sink) -> Vec<serde_json::Value> {
@@ -227,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn port_p9_a_reader_that_stalls_is_answered_for_at_the_deadline() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let stdout = Stdout::to(Box::new(writer));
+        let stdout = Stdout::to(Box::new(writer), || Ok(()));
         let big = text(&"x".repeat(1 << 20));
         let failure = stdout.publish(vec![big], Duration::from_millis(50)).await.remove(0).unwrap_err();
         assert_eq!(failure.outcome, posthaste_core::failure::Outcome::NoAnswer);

@@ -54,7 +54,8 @@ async fn report_069_bodies_are_in_their_lines_byte_for_byte() {
 
 #[tokio::test]
 async fn a_half_line_of_a_crash_is_cut_off_at_the_first_use() {
-    for half in ["", "{\"half", &"x".repeat(200_000)] {
+    let long = format!("{{\"specversion\":\"1.0\",\"id\":\"{}", "x".repeat(200_000));
+    for half in ["", "{\"sp", "{\"specversion\":\"1.0\",\"id\":\"0190", &long, "\0\0\0", &"\0".repeat(200_000)] {
         for whole in ["", "{\"whole\":1}\n"] {
             let (_directory, path) = place();
             fs::write(&path, format!("{whole}{half}")).unwrap();
@@ -64,6 +65,60 @@ async fn a_half_line_of_a_crash_is_cut_off_at_the_first_use() {
             assert_eq!(lines(&path).len(), 1 + whole.lines().count());
         }
     }
+}
+
+#[tokio::test]
+async fn a_last_line_of_somebody_else_is_kept_and_ended() {
+    let long = "x".repeat(200_000);
+    for foreign in ["notes without a line end", "{\"half", "\0\0text", "{\"specversion\":\"0.3\"}", &long] {
+        for whole in ["", "{\"whole\":1}\n"] {
+            let (_directory, path) = place();
+            fs::write(&path, format!("{whole}{foreign}")).unwrap();
+            let target = target(&path);
+            publish_all(&target, vec![text("a")]).await;
+            publish_all(&target, vec![text("b")]).await;
+            let content = fs::read_to_string(&path).unwrap();
+            assert!(content.starts_with(&format!("{whole}{foreign}\n{{\"specversion\"")), "{content:.80}");
+            assert_eq!(content.lines().count(), 3 + whole.lines().count());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_database_is_refused_and_left_as_it_is() {
+    let (_directory, path) = place();
+    let content = [b"SQLite format 3\0".as_slice(), &[7; 5000]].concat();
+    fs::write(&path, &content).unwrap();
+    let failure = publish(&target(&path), vec![text("a")]).await.remove(0).unwrap_err();
+    assert!(failure.class == Class::Transient && failure.detail.contains("is a SQLite database"), "{failure}");
+    assert!(target(&path).transport.probe(DEADLINE).await.is_err());
+    let error = posthaste_transport_local::check_place(&format!("file:{}", path.display())).unwrap_err();
+    assert!(error.to_string().contains("is a SQLite database"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), content);
+}
+
+/// What is written to a pipe without a reader is gone once the relay ends.
+#[tokio::test]
+async fn what_is_no_regular_file_is_refused() {
+    let (directory, path) = place();
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    let socket = directory.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let mut places = vec![(socket, "a socket"), (directory.path().to_owned(), "a directory")];
+    places.extend(made.is_ok_and(|status| status.success()).then_some((path, "a pipe")));
+    places.extend(["/dev/null", "/dev/full"].map(|device| (PathBuf::from(device), "a device")));
+    for (path, what) in places.into_iter().filter(|(path, _)| path.exists()) {
+        for failure in [
+            publish(&target(&path), vec![text("a")]).await.remove(0).unwrap_err(),
+            target(&path).transport.probe(DEADLINE).await.unwrap_err(),
+        ] {
+            assert!(failure.class == Class::Transient && failure.detail.contains(what), "{failure}");
+        }
+        let error = posthaste_transport_local::check_place(&format!("file:{}", path.display())).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    let missing = format!("file:{}", directory.path().join("not/yet").display());
+    posthaste_transport_local::check_place(&missing).unwrap();
 }
 
 #[tokio::test]
@@ -118,18 +173,6 @@ async fn a_missing_directory_is_transient_and_heals() {
     publish_all(&target, vec![text("a")]).await;
 }
 
-#[tokio::test]
-async fn a_full_disk_is_transient() {
-    let full = PathBuf::from("/dev/full");
-    if !full.exists() {
-        return;
-    }
-    let answers = publish(&target(&full), vec![text("a"), text("b")]).await;
-    assert_eq!(answers.len(), 2);
-    let failure = answers[1].clone().unwrap_err();
-    assert!(failure.class == Class::Transient && failure.detail.contains("/dev/full"), "{failure}");
-}
-
 /// The system calls of a process of its own, where the machine lets us see them.
 #[tokio::test]
 async fn lines_are_synced_before_they_are_confirmed() {
@@ -162,7 +205,8 @@ async fn what_a_failed_write_leaves_is_cut_off() {
         let target = target(&path);
         publish_all(&target, vec![text("a")]).await;
         let failed = publish(&target, vec![text("b"), text(&"x".repeat(200_000))]).await;
-        assert!(failed.iter().all(Result::is_err), "{failed:?}");
+        let transient = |answer: &Result<(), Failure>| answer.as_ref().is_err_and(|why| why.class == Class::Transient);
+        assert!(failed.iter().all(transient), "{failed:?}");
         assert_eq!(lines(&path).len(), 1);
         publish_all(&target, vec![text("c")]).await;
         assert_eq!(lines(&path).len(), 2);

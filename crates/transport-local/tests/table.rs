@@ -25,6 +25,14 @@ fn count(table: &Connection) -> i64 {
     table.query_row("SELECT count(*) FROM delivered", [], |row| row.get(0)).unwrap()
 }
 
+#[test]
+fn a_directory_is_refused_before_anything_is_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |path: &std::path::Path| posthaste_transport_local::check_place(&format!("sqlite:{}", path.display()));
+    assert!(check(directory.path()).unwrap_err().to_string().contains("is a directory; name a file in it"));
+    check(&directory.path().join("new.db")).unwrap();
+}
+
 #[tokio::test]
 async fn port_p7_everything_survives_the_trip() {
     let directory = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use posthaste_core::{
     Class, ErrorKind, OutboxName,
     port::{Access, OutboxStatus, SchemaState, Store, Target},
 };
+use posthaste_relay::route::TargetKey;
 use serde::Serialize;
 
 use crate::{
@@ -55,7 +56,12 @@ pub async fn run(args: &Doctor, out: &mut Out) -> Result<Done, Fault> {
         let unsigned = |warning: &String| finding(Level::Warn, "webhook", warning, Some("set `secret:` in the target"));
         findings.extend(wiring.warnings.iter().map(unsigned));
         for (key, target) in &wiring.targets {
-            findings.push(probe(key.as_str(), target).await);
+            let reached = probe(key.as_str(), target).await;
+            let is_there = reached.level == Level::Ok;
+            findings.push(reached);
+            if is_there {
+                findings.extend(places(&wiring, key).await);
+            }
         }
     }
     write(&findings, args.json, out)?;
@@ -144,6 +150,18 @@ fn rows(what: &str, status: &OutboxStatus) -> Vec<Finding> {
 fn failed(what: &str, error: &posthaste_core::Error) -> Finding {
     let level = if error.kind() == ErrorKind::Unavailable { Level::Unreachable } else { Level::Fail };
     finding(level, what, error.to_string(), error.what_to_do())
+}
+
+/// What the routes need on a target that can be reached.
+async fn places(wiring: &Wiring, key: &TargetKey) -> Vec<Finding> {
+    let what = format!("target {key}");
+    match wiring.missing_places(key, PATIENCE).await {
+        Ok(missing) => {
+            let fix = Some("declare it, or set declare=fanout|topic|direct; until then events for it wait");
+            missing.into_iter().map(|detail| finding(Level::Fail, &what, detail, fix)).collect()
+        }
+        Err(failure) => vec![finding(Level::Warn, &what, failure.detail, None)],
+    }
 }
 
 async fn probe(key: &str, target: &Target) -> Finding {

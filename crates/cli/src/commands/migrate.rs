@@ -10,12 +10,11 @@ use crate::{
 pub async fn run(args: &Migrate, out: &mut Out) -> Result<Done, Fault> {
     let setup = Setup::read(&args.at.place)?;
     for name in setup.several(&args.at) {
-        let store = setup.store(&name)?;
         if args.print {
-            out.line(store.sql().trim_end())?;
+            out.line(setup.sql(&name)?.trim_end())?;
             continue;
         }
-        store.migrate().await?;
+        setup.store(&name)?.migrate().await?;
         say(&format!("the schema of {} is up to date", called(&name)));
     }
     Ok(Done::Clean)

@@ -31,6 +31,8 @@ const BYTES: usize = 8 << 20;
 /// What a line may have beyond twice its body: base64 takes a third more, the rest are small texts.
 const LINE_ALLOWANCE: u64 = 1 << 20;
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Enqueues all lines.
 pub async fn run(mut lines: Lines, store: &dyn Store, out: &mut Out) -> Result<Done, Fault> {
     let mut progress = Progress::new(lines.size);
@@ -130,6 +132,10 @@ impl Lines {
             self.bytes += read;
             if read == 0 {
                 return Ok(false);
+            }
+            // Some editors put a byte order mark there.
+            if self.number == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                line.drain(..BYTE_ORDER_MARK.len());
             }
             if read == most && line.last() != Some(&b'\n') {
                 return Err(self.bad(format!("longer than {most} bytes; outbox.max_body is {}", self.limits.max_body)));

@@ -68,6 +68,8 @@ pub enum Values {
 /// # Errors
 /// What is wrong, with its line, and for an unknown key the one that was meant.
 pub fn parse(text: &str) -> Result<File, String> {
+    // Some editors put a byte order mark there.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim().is_empty() {
         return Ok(File::default());
     }
@@ -81,6 +83,9 @@ fn describe(error: &Error) -> String {
             let meant = nearest(field, expected)
                 .map_or_else(|| format!("known here: {}", expected.join(", ")), |name| format!("did you mean {name}?"));
             format!("line {}: unknown key {field}; {meant}", location.line())
+        }
+        Error::DuplicateMappingKey { key: Some(key), location } => {
+            format!("line {}: {key} is given twice in one place", location.line())
         }
         other => {
             let text = other.render();
@@ -118,6 +123,12 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_key() {
+        assert_eq!(parse("\u{feff}store: sqlite:a.db\n").unwrap().store.unwrap().value, "sqlite:a.db");
+        assert!(parse("\u{feff}").unwrap().store.is_none());
+    }
+
+    #[test]
     fn empty_sections_and_files_set_nothing() {
         assert!(parse("outbox:\ntargets:\n").unwrap().outbox.is_none());
         assert!(parse("# nothing\n").unwrap().store.is_none());
@@ -126,7 +137,13 @@ mod tests {
 
     #[test]
     fn a_key_given_twice_and_broken_yaml_are_refused_with_their_line() {
-        assert!(parse("store: a\nstore: b\n").unwrap_err().starts_with("line 2: "));
+        let said = |key: &str, line| format!("line {line}: {key} is given twice in one place");
+        assert_eq!(parse("store: a\nstore: b\n").unwrap_err(), said("store", 2));
+        assert_eq!(parse("outbox:\n  batch: 1\n  defer: true\n  batch: 2\n").unwrap_err(), said("batch", 4));
+        let error = parse("targets:\n  t: { url: \"stdout:\" }\n  t: { url: \"stdout:\" }\n").unwrap_err();
+        assert_eq!(error, said("t", 3));
+        let error = parse("routes:\n  r:\n    match: a\n    when: b\n    match: c\n").unwrap_err();
+        assert_eq!(error, said("match", 5));
         let error = parse("store: [a\n").unwrap_err();
         assert!(error.starts_with("line "), "{error}");
     }

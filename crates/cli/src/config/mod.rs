@@ -103,10 +103,18 @@ pub struct RouteConfig {
 /// # Errors
 /// Every problem found, one a line.
 pub fn load(path: Option<&Path>) -> Result<Config, String> {
-    let Some(path) = path else { return resolve(file::File::default(), &env::of_process) };
+    let asked = env::Asked::default();
+    let lookup = |name: &str| asked.lookup(name);
+    let mut config = read(path, &lookup)?;
+    config.warnings.extend(asked.misspelt(env::names_of_process()));
+    Ok(config)
+}
+
+fn read(path: Option<&Path>, lookup: env::Lookup<'_>) -> Result<Config, String> {
+    let Some(path) = path else { return resolve(file::File::default(), lookup) };
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
     let file = file::parse(&text).map_err(|error| format!("{shown}: {error}"))?;
-    resolve(file, &env::of_process)
+    resolve(file, lookup)
         .map_err(|problems| problems.lines().map(|line| format!("{shown}: {line}")).collect::<Vec<_>>().join("\n"))
 }

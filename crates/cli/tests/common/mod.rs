@@ -13,6 +13,19 @@ use posthaste_testkit::service;
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// Every command that works on one outbox, with what it needs besides.
+pub const COMMANDS: [&[&str]; 9] = [
+    &["migrate"],
+    &["enqueue", "--type", "t", "--body", "1"],
+    &["status"],
+    &["list"],
+    &["show", "00000000-0000-4000-8000-000000000000"],
+    &["explain", "00000000-0000-4000-8000-000000000000"],
+    &["retry", "--all"],
+    &["discard", "--all"],
+    &["prune"],
+];
+
 /// What a run gave.
 pub struct Run {
     pub code: i32,
@@ -109,6 +122,11 @@ impl Outbox {
     pub fn named(&self, name: &str) -> Outbox {
         let directory = self.directory.as_ref().map(|_| tempfile::tempdir().expect("a temporary directory"));
         Outbox { url: self.url.clone(), name: name.to_owned(), directory }
+    }
+
+    /// The same name in the database of `url`.
+    pub fn at(&self, url: String) -> Outbox {
+        Outbox { url, name: self.name.clone(), directory: None }
     }
 
     /// The table's name.

@@ -12,16 +12,39 @@ use std::{
 
 use bytes::Bytes;
 use cel::{
-    Context, Env, ExecutionError, IdedExpr, ParseErrors, Program, Value,
-    common::ast::{EntryExpr, Expr},
+    Context, Env, ExecutionError, ParseErrors, Program, Value,
     objects::{Key, Map},
 };
 use posthaste_core::{Body, Row, event::is_json, options::nearest};
 use serde_json::Value as Json;
 
-use super::{Condition, Payload};
+use super::{
+    Condition, Payload,
+    expression::{calls, exists, free_names, never_bool},
+};
 
 const EVENT: [&str; 5] = ["type", "key", "tenant", "headers", "body"];
+/// The deepest JSON that the parser takes.
+const DEEPEST: usize = 127;
+/// What CEL offers, for the names of those who mistype it.
+const FUNCTIONS: [&str; 16] = [
+    "size",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "has",
+    "all",
+    "exists",
+    "exists_one",
+    "map",
+    "filter",
+    "string",
+    "int",
+    "uint",
+    "double",
+    "bytes",
+];
 const STATE_CHANGE: [&str; 4] = ["origin", "state", "trailers", "input"];
 
 /// Why a text is no expression over an event.
@@ -38,9 +61,10 @@ pub struct BadExpression {
 /// bool is an error.
 ///
 /// # Errors
-/// No CEL, or a name that no event has.
+/// No CEL, a name that no event has, a function that does not exist, or a result that can't be a bool.
 pub fn condition(expression: &str) -> Result<Condition, BadExpression> {
     let compiled = Compiled::new(expression)?;
+    compiled.check_gives_bool()?;
     Ok(Arc::new(move |row| match compiled.evaluate(row)? {
         Value::Bool(raised) => Ok(raised),
         other => Err(compiled.failed(&format!("gives {}, not a bool", other.type_of()))),
@@ -51,7 +75,7 @@ pub fn condition(expression: &str) -> Result<Condition, BadExpression> {
 /// attempt sends the same bytes.
 ///
 /// # Errors
-/// No CEL, or a name that no event has.
+/// No CEL, a name that no event has, or a function that does not exist.
 pub fn payload(expression: &str) -> Result<Payload, BadExpression> {
     let compiled = Compiled::new(expression)?;
     Ok(Arc::new(move |row| {
@@ -84,9 +108,33 @@ impl Compiled {
             let meant = nearest(name, &known).map_or_else(|| known.join(", "), |name| format!("did you mean {name}?"));
             return Err(bad(format!("unknown name {name}; {meant}")));
         }
+        let mut called = Vec::new();
+        calls(program.expression(), &mut called);
+        let env = Arc::new(env);
+        if let Some(call) = called.into_iter().find(|call| !exists(&env, call)) {
+            let name = &call.func_name;
+            let meant = nearest(name, &FUNCTIONS).filter(|meant| meant != name);
+            let meant = meant.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            let arguments = call.args.len();
+            return Err(bad(format!("there is no function {name} that takes {arguments} arguments{meant}")));
+        }
         let reads = |names: &[&'static str]| names.iter().copied().filter(|name| free.contains(name)).collect();
         let (reads_event, reads_change) = (reads(&EVENT), reads(&STATE_CHANGE));
-        Ok(Compiled { expression: expression.to_owned(), program, env: Arc::new(env), reads_event, reads_change })
+        Ok(Compiled { expression: expression.to_owned(), program, env, reads_event, reads_change })
+    }
+
+    /// Finds what would fail on every event.
+    fn check_gives_bool(&self) -> Result<(), BadExpression> {
+        let bad = |detail: String| Err(BadExpression { expression: self.expression.clone(), detail });
+        if !self.reads_event.is_empty() || !self.reads_change.is_empty() {
+            let gives = never_bool(self.program.expression());
+            return gives.map_or(Ok(()), |what| bad(format!("gives {what}, and never a bool")));
+        }
+        match self.program.execute(&Context::with_env(Arc::clone(&self.env))) {
+            Ok(Value::Bool(_)) => Ok(()),
+            Ok(other) => bad(format!("always gives {}, not a bool", other.type_of())),
+            Err(error) => bad(format!("always fails: {}", describe(&error))),
+        }
     }
 
     fn evaluate(&self, row: &Row) -> Result<Value, String> {
@@ -121,52 +169,43 @@ impl Compiled {
     }
 }
 
-/// The names that `expression` takes from the event: all but those it binds itself.
-fn free_names<'e>(expression: &'e IdedExpr, bound: &mut Vec<&'e str>, free: &mut HashSet<&'e str>) {
-    match &expression.expr {
-        Expr::Unspecified | Expr::Literal(_) => {}
-        Expr::Ident(name) => {
-            if !bound.contains(&name.as_str()) {
-                free.insert(name);
-            }
-        }
-        Expr::Select(select) => free_names(&select.operand, bound, free),
-        Expr::Call(call) => {
-            call.target.as_deref().into_iter().chain(&call.args).for_each(|e| free_names(e, bound, free))
-        }
-        Expr::List(list) => list.elements.iter().for_each(|element| free_names(element, bound, free)),
-        Expr::Map(map) => map.entries.iter().for_each(|entry| free_names_of_entry(&entry.expr, bound, free)),
-        Expr::Struct(value) => value.entries.iter().for_each(|entry| free_names_of_entry(&entry.expr, bound, free)),
-        Expr::Comprehension(loops) => {
-            free_names(&loops.iter_range, bound, free);
-            free_names(&loops.accu_init, bound, free);
-            let outer = bound.len();
-            bound.extend([loops.iter_var.as_str(), loops.accu_var.as_str()]);
-            bound.extend(loops.iter_var2.as_deref());
-            for inner in [&loops.loop_cond, &loops.loop_step, &loops.result] {
-                free_names(inner, bound, free);
-            }
-            bound.truncate(outer);
-        }
-    }
-}
-
-fn free_names_of_entry<'e>(entry: &'e EntryExpr, bound: &mut Vec<&'e str>, free: &mut HashSet<&'e str>) {
-    match entry {
-        EntryExpr::StructField(field) => free_names(&field.value, bound, free),
-        EntryExpr::MapEntry(entry) => {
-            free_names(&entry.key, bound, free);
-            free_names(&entry.value, bound, free);
-        }
-    }
-}
-
 fn body(row: &Row) -> Result<Value, String> {
     let Body::Bytes(bytes) = &row.body else { return Ok(Value::Null) };
     if !is_json(&row.content_type) {
         return Ok(Value::from(bytes.to_vec()));
     }
+    too_deep(row).map_or(Ok(()), Err)?;
     serde_json::from_slice(bytes).map(to_cel).map_err(|error| format!("the body is not JSON: {error}"))
+}
+
+/// Why no expression can look into the body of `row`, whatever it asks for; `None` where one can. A parser
+/// that followed any depth would let one event end the process.
+pub(super) fn too_deep(row: &Row) -> Option<String> {
+    let Body::Bytes(bytes) = &row.body else { return None };
+    let depth = if is_json(&row.content_type) { depth(bytes) } else { 0 };
+    let reason = || format!("the body is nested {depth} levels deep, {DEEPEST} are the most that can be looked into");
+    (depth > DEEPEST).then(reason)
+}
+
+/// The deepest nesting of arrays and objects in a JSON text.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 fn to_cel(json: Json) -> Value {

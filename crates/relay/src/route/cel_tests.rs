@@ -50,8 +50,8 @@ fn integers_of_64_bits_are_exact() {
 
 #[test]
 fn rows_r19_only_true_raises_and_no_other_value_passes_for_it() {
-    for expression in ["1", "'true'", "body", "null", "[true]"] {
-        let error = when(expression, &json("{}")).unwrap_err();
+    for expression in ["body.n", "type", "body", "key == null ? 1 : 2"] {
+        let error = when(expression, &json(r#"{"n":1}"#)).unwrap_err();
         assert!(error.contains("not a bool"), "{error}");
     }
 }
@@ -75,7 +75,6 @@ fn what_is_missing_or_of_another_type_is_an_error_that_names_expression_and_caus
         ("body.name > 1", "found no matching overload"),
         ("body.total / 0 == 1", "division by zero"),
         ("body.total * 9223372036854775807 > 1", "overflows"),
-        ("unheard_of(type)", "unheard_of"),
         ("body.lines[7] == 1", "out of bounds"),
     ] {
         let error = when(expression, &json(r#"{"total":150,"name":"secret name","lines":[1]}"#)).unwrap_err();
@@ -120,10 +119,37 @@ fn mistakes_are_found_when_the_expression_is_compiled() {
         ("boddy.total > 1", "unknown name boddy; did you mean body?"),
         ("[1].all(x, x > y)", "unknown name y"),
         ("{'id': ident}", "unknown name ident"),
+        ("sise(body) > 1", "there is no function sise that takes 1 arguments; did you mean size?"),
+        ("type.startWith('order.')", "did you mean startsWith?"),
+        ("body.lines.exists(line, unheard_of(line))", "there is no function unheard_of"),
+        ("{'id': lower(type)} == body", "there is no function lower"),
+        ("body.lines.all(true)", "there is no function all that takes 1 arguments"),
+        ("5", "always gives int, not a bool"),
+        ("'true'", "always gives string, not a bool"),
+        ("null", "not a bool"),
+        ("[true]", "not a bool"),
+        ("1 / 0 == 1", "always fails: division by zero"),
+        ("body.total + 1", "gives a sum, and never a bool"),
+        ("size(body.lines)", "gives a size, and never a bool"),
+        ("[body.paid]", "gives a list, and never a bool"),
     ] {
         let error = condition(expression).err().unwrap();
         assert_eq!(error.expression, expression);
         assert!(error.to_string().contains(detail) && error.to_string().contains(expression), "{error}");
     }
+    for constant in ["true", "1 < 2", "'a' in ['a']", "'abc'.matches('b') && [1].exists(n, n == 1)"] {
+        assert!(condition(constant).is_ok(), "{constant}");
+    }
+    assert!(payload("5").is_ok() && payload("sise(body)").is_err());
     assert!(condition("[1].all(x, [x].exists(y, y == x)) && type(key) == string").is_ok());
+}
+
+#[test]
+fn a_body_nested_too_deep_to_be_looked_into_says_how_deep_it_is() {
+    let nested = |depth: usize| json(&format!("{}{}", "[".repeat(depth), "]".repeat(depth)));
+    assert_eq!(when("size(body) == 1", &nested(127)), Ok(true));
+    let error = when("size(body) == 1", &nested(128)).unwrap_err();
+    assert!(error.ends_with("the body is nested 128 levels deep, 127 are the most that can be looked into"), "{error}");
+    assert_eq!(when("type != ''", &nested(100_000)), Ok(true), "nobody asked for the body");
+    assert_eq!(depth(br#"{"a":"[[[\"[[","b\\":[{}],"c":[]}"#), 3);
 }

@@ -5,6 +5,7 @@
 //! always evaluated on the row as it is stored, at the time of publication.
 
 mod cel;
+mod expression;
 mod lookup;
 mod pattern;
 mod render;

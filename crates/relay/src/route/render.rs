@@ -9,7 +9,7 @@ use std::{
 
 use posthaste_core::{Body, Message, RouteKey, Row};
 
-use super::{Route, TargetKey, TypePattern};
+use super::{Route, TargetKey, TypePattern, cel::too_deep};
 
 /// The routes of one outbox.
 #[derive(Clone, Debug)]
@@ -100,6 +100,8 @@ impl Routes {
             selected.into_iter().filter_map(|route| self.message(route, row).transpose()).collect();
         match rendered {
             Ok(messages) => Rendered::Messages { messages, unknown },
+            // No configuration and no wait can change that.
+            Err(reason) if too_deep(row).is_some_and(|why| reason.ends_with(&why)) => Rendered::Invalid { reason },
             Err(reason) => Rendered::RenderFailed { reason },
         }
     }

@@ -252,3 +252,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_body_nested_too_deep_is_invalid_where_a_route_looks_into_it_and_nowhere_else() {
+    let body = |depth: usize| Body::Bytes(format!("{}{}", "[".repeat(depth), "]".repeat(depth)).into_bytes().into());
+    let deep = |depth| Arc::new(Row { body: body(depth), ..row("order.placed") });
+    let looking = routes(vec![Route { when: Some(condition("size(body) == 1").unwrap()), ..route("a", "*") }]);
+    assert_eq!(keys(&looking.render(&deep(127))), ["a"]);
+    let Rendered::Invalid { reason } = looking.render(&deep(500)) else { panic!("it would be tried for ever") };
+    assert!(reason.contains("route a: when") && reason.contains("nested 500 levels deep"), "{reason}");
+
+    let passing = routes(vec![Route { when: Some(condition("key == 'k1'").unwrap()), ..route("a", "*") }]);
+    assert_eq!(keys(&passing.render(&deep(500))), ["a"]);
+    let failing = routes(vec![Route { payload: Some(failing("no rate")), ..route("a", "*") }]);
+    assert!(matches!(failing.render(&deep(500)), Rendered::RenderFailed { .. }), "that has another reason");
+}

@@ -1,5 +1,6 @@
 CREATE TABLE {rows} (
-  seq           INTEGER PRIMARY KEY,
+  -- A relay reads on from 0.
+  seq           INTEGER PRIMARY KEY CHECK (seq > 0),
   id            TEXT NOT NULL DEFAULT (printf('%08x-%04x-7%03x-%04x-%012x', {millis} >> 16, {millis} & 65535,
                   random() & 4095, 32768 | (random() & 16383), random() & 281474976710655)),
   idempotent    INTEGER DEFAULT 1 CHECK (idempotent = 1),

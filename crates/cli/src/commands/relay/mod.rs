@@ -31,6 +31,7 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     let setup = Setup::read(&args.at.place)?;
     let closed = CancellationToken::new();
     let wiring = Wiring::of(&args.to, &setup.config)?;
+    wiring.check_places()?;
     wiring.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     let mut signals = Signals::listen()?;
     let page = http::bind(args.http).await?;
@@ -44,7 +45,7 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     };
     let (sources, dead_letters) = tokio::select! {
         opened = opened => opened?,
-        () = signals.next() => return Ok(Done::Clean),
+        () = signals.next() => return Ok(until::interrupted(args, None)),
         () = until::reached(deadline) => return Err(until::gave_up(&["the database can't be reached".to_owned()])),
     };
     let routes = wiring.shown();
@@ -58,7 +59,10 @@ pub async fn run(args: &Arguments) -> Result<Done, Fault> {
     };
     stop(handle, &mut signals).await?;
     served.end().await;
-    until::conclude(ended)
+    match ended {
+        Ended::Stopped => Ok(until::interrupted(args, until::left(args, &sources).await)),
+        ended => until::conclude(ended),
+    }
 }
 
 fn start(

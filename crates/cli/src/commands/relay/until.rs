@@ -13,6 +13,8 @@ use crate::{
     exit::{Done, Fault, say},
 };
 
+/// Longest wait for the last counts.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two questions to a database that did not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Between two lines on the terminal.
@@ -63,6 +65,36 @@ async fn status(source: &Source) -> OutboxStatus {
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
+}
+
+/// How many rows wait, over all outboxes; `None` where nobody asks or the database does not answer.
+pub async fn left(args: &Arguments, sources: &[Source]) -> Option<u64> {
+    if !args.until_empty {
+        return None;
+    }
+    let count = async {
+        let mut left = 0;
+        for source in sources {
+            let status = status(source).await;
+            left += status.pending + status.processing + status.failed;
+        }
+        left
+    };
+    tokio::time::timeout(PATIENCE, count).await.ok()
+}
+
+/// What the command answers when a signal ended it: one that runs for ever has done its work, one that was
+/// to come to an end has not, unless nothing is `left`.
+pub fn interrupted(args: &Arguments, left: Option<u64>) -> Done {
+    let unfinished = match left {
+        _ if args.once => "interrupted before everything was read once".to_owned(),
+        Some(0) => return Done::Clean,
+        Some(left) => format!("interrupted: {left} rows are left"),
+        None if args.until_empty => "interrupted before it was known that nothing is left".to_owned(),
+        None => return Done::Clean,
+    };
+    say(&format!("{unfinished}; nothing is lost, the next run goes on"));
+    Done::WithFindings
 }
 
 /// How many rows are `invalid`, over all outboxes.

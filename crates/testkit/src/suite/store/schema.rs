@@ -13,6 +13,8 @@ cases![Scene;
     port_d2_a_newer_schema_is_refused,
     port_d3_a_current_schema_and_its_rows_stay,
     port_d_its_statements_make_it_from_nothing,
+    port_d_a_table_of_somebody_else_is_refused_and_left,
+    port_d_no_row_has_a_seq_below_those_that_are_read,
 ];
 
 async fn port_d_a_place_without_a_schema_says_so(scene: &Scene) {
@@ -91,4 +93,32 @@ async fn port_d_its_statements_make_it_from_nothing(scene: &Scene) {
     bare.store.migrate().await.expect("migrate");
     bare.commit(&[event("t")]).await;
     assert_eq!(bare.undelivered().await.len(), 1);
+}
+
+async fn port_d_a_table_of_somebody_else_is_refused_and_left(scene: &Scene) {
+    let bare = scene.bare().await;
+    bare.sql("CREATE TABLE $t (theirs integer); INSERT INTO $t VALUES (7)").await;
+    for error in [
+        bare.store.schema().await.expect_err("no outbox"),
+        bare.store.migrate().await.expect_err("refused"),
+        bare.reopen().migrate().await.expect_err("refused again"),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::UnknownSchema, "{error}");
+        assert!(error.to_string().contains("no outbox of Posthaste"), "{error}");
+        assert!(error.what_to_do().is_some_and(|hint| hint.contains("--outbox")), "{error:?}");
+    }
+    assert_eq!(bare.sql("SELECT theirs FROM $t").await, [[Some("7".to_owned())]]);
+    bare.sql("DROP TABLE $t").await;
+}
+
+/// A relay reads on from 0: it would never meet such a row.
+async fn port_d_no_row_has_a_seq_below_those_that_are_read(scene: &Scene) {
+    for seq in ["0", "-1"] {
+        let insert = format!("INSERT INTO {} (seq, type, lane) VALUES ({seq}, 't', 0)", scene.table());
+        scene.place.sql(&insert).await.expect_err("refused");
+    }
+    scene.insert(&[0], b"x").await;
+    let rows = scene.undelivered().await;
+    assert_eq!(rows.len(), 1);
+    scene.place.sql(&format!("UPDATE {} SET seq = 0", scene.table())).await.expect_err("refused");
 }

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use posthaste_core::{
     Lane, LaneSet,
-    port::{Armed, Wake, Wakeups},
+    port::{Armed, Selection, Wake, Wakeups},
 };
 
-use super::scene::{Scene, event};
+use super::scene::{Scene, by, event};
 use crate::suite::case::cases;
 
 cases![Scene;
@@ -15,6 +15,7 @@ cases![Scene;
     port_w2_a_plain_insert_wakes_too,
     port_w2_a_writer_under_way_is_not_slept_through,
     port_w2_disarmed_and_armed_again_it_wakes,
+    port_w_what_waits_behind_a_discarded_row_is_read_again,
     port_w_a_dropped_wait_loses_nothing,
     port_w_opening_does_no_io,
 ];
@@ -129,4 +130,21 @@ async fn port_w_opening_does_no_io(scene: &Scene) {
     let bare = scene.bare().await;
     let _wakeups = bare.store.wakeups();
     bare.store.migrate().await.expect("migrate");
+}
+
+async fn port_w_what_waits_behind_a_discarded_row_is_read_again(scene: &Scene) {
+    let wakeups = open(scene);
+    let rows = scene.commit(&[event("first").key("k"), event("second").key("k")]).await;
+    scene.fail(rows[0].id).await;
+    arm(&*wakeups).await;
+    // The first look at the database finds what was there before.
+    let quiet = Duration::from_millis(300);
+    while tokio::time::timeout(quiet, wakeups.next()).await.is_ok() {
+        arm(&*wakeups).await;
+    }
+    let discarded = scene.store.discard(&Selection::Ids(vec![rows[0].id]), &by(), 10).await.expect("discard");
+    assert_eq!(discarded.changed, 1);
+    while !woken(&*wakeups, rows[0].lane).await.rewind {
+        arm(&*wakeups).await;
+    }
 }
