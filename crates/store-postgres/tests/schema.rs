@@ -110,6 +110,7 @@ async fn report_145_every_name_that_is_accepted_works_in_every_call() {
 async fn a_writer_needs_no_right_but_to_insert_and_a_stranger_can_read_the_version() {
     let Some(bench) = Bench::new().await else { return };
     let role = bench.name.to_string();
+    bench.run(r#"INSERT INTO "{t}" (type) VALUES ('t')"#).await;
     bench.run(&format!(r#"CREATE ROLE "{role}"; GRANT INSERT ON "{{t}}" TO "{role}"; SET ROLE "{role}""#)).await;
     bench.run(r#"INSERT INTO "{t}" (type, ordering_key) VALUES ('t', 'a')"#).await;
     let refused = bench.client.batch_execute(&bench.sql(r#"SELECT FROM "{t}""#)).await;
@@ -129,9 +130,8 @@ async fn a_user_without_rights_is_told_the_grant() {
     let separator = if bench.url.contains('?') { '&' } else { '?' };
     let url = format!("{}{separator}options=-c%20role%3D{role}", bench.url);
     let store = PostgresStore::new(&url, bench.name.clone(), Settings::default()).unwrap();
-    for error in
-        [store.status().await.unwrap_err(), store.mark(&[posthaste_core::RowId::generate()]).await.unwrap_err()]
-    {
+    let row = bench.undelivered().await[0].reference();
+    for error in [store.status().await.unwrap_err(), store.mark(&[row]).await.unwrap_err()] {
         let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON \"{}\" TO", bench.name.table());
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.what_to_do().is_some_and(|hint| hint.contains(&grant)), "{error:?}");
