@@ -7,8 +7,12 @@ use std::{
 };
 
 /// Features that are off by default and have tests of their own: package and feature.
-pub const FEATURES: [(&str, &str); 4] =
-    [("posthaste-store-postgres", "sqlx"), ("posthaste-store-postgres", "diesel"), ("posthaste-store-sqlite", "sqlx")];
+pub const FEATURES: [(&str, &str); 4] = [
+    ("posthaste-store-postgres", "sqlx"),
+    ("posthaste-store-postgres", "diesel"),
+    ("posthaste-store-postgres", "sea-orm"),
+    ("posthaste-store-sqlite", "sqlx"),
+];
 
 /// The Cargo that runs us, at the root of the workspace.
 pub fn cargo(subcommand: &str) -> Command {

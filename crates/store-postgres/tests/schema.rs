@@ -110,7 +110,6 @@ async fn report_145_every_name_that_is_accepted_works_in_every_call() {
 async fn a_writer_needs_no_right_but_to_insert_and_a_stranger_can_read_the_version() {
     let Some(bench) = Bench::new().await else { return };
     let role = bench.name.to_string();
-    bench.run(r#"INSERT INTO "{t}" (type) VALUES ('t')"#).await;
     bench.run(&format!(r#"CREATE ROLE "{role}"; GRANT INSERT ON "{{t}}" TO "{role}"; SET ROLE "{role}""#)).await;
     bench.run(r#"INSERT INTO "{t}" (type, ordering_key) VALUES ('t', 'a')"#).await;
     let refused = bench.client.batch_execute(&bench.sql(r#"SELECT FROM "{t}""#)).await;
@@ -126,6 +125,7 @@ async fn a_writer_needs_no_right_but_to_insert_and_a_stranger_can_read_the_versi
 async fn a_user_without_rights_is_told_the_grant() {
     let Some(bench) = Bench::new().await else { return };
     let role = bench.name.to_string();
+    bench.run(r#"INSERT INTO "{t}" (type) VALUES ('t')"#).await;
     bench.run(&format!(r#"CREATE ROLE "{role}"; GRANT "{role}" TO CURRENT_USER"#)).await;
     let separator = if bench.url.contains('?') { '&' } else { '?' };
     let url = format!("{}{separator}options=-c%20role%3D{role}", bench.url);
