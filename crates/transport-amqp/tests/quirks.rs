@@ -10,7 +10,7 @@ use lapin::{
     ExchangeKind,
     types::{AMQPValue, FieldTable, LongString},
 };
-use posthaste_core::{Body, Class, Failure, failure::Outcome, port::Transport};
+use posthaste_core::{Body, Class, Failure, failure::Outcome, options::Options, port::Transport};
 use support::{Broker, SOON, altered, message, publish_one, target, text};
 
 fn class(answer: &Result<(), Failure>) -> Option<Class> {
@@ -211,14 +211,15 @@ async fn port_p1_p6_one_answer_a_message_in_order_and_what_cannot_be_sent_stops_
 }
 
 #[tokio::test]
-async fn report_115_a_wrong_password_is_transient_and_shown_nowhere() {
+async fn report_115_a_wrong_password_is_transient_to_a_publication_and_shown_nowhere() {
     let Some(broker) = Broker::shared().await else { return };
     let target = target(&broker.url, &[("password", "geheim")]);
     let failure = publish_one(&target, text(&target, "t", "1")).await.unwrap_err();
     assert_eq!((failure.class, failure.outcome), (Class::Transient, Outcome::NotDelivered));
     assert!(failure.detail.contains("403") && failure.detail.contains("password"), "{failure}");
     assert!(!failure.detail.contains("geheim"));
-    assert_eq!(target.transport.probe(SOON).await, Err(failure));
+    // A probe judges no message, and says that waiting changes nothing.
+    assert_eq!(target.transport.probe(SOON).await, Err(Failure { class: Class::Unknown, ..failure }));
 }
 
 #[tokio::test]
@@ -275,4 +276,26 @@ async fn the_target_states_its_limits() {
     let failure = publish_one(&target, text(&target, "t", "1")).await.unwrap_err();
     assert_eq!((failure.class, failure.outcome), (Class::Transient, Outcome::NotDelivered));
     assert!(failure.detail.contains("127.0.0.1:1") && failure.detail.contains("refused"), "{failure}");
+}
+
+#[tokio::test]
+async fn port_h1_looking_for_exchanges_names_those_that_are_missing_and_declares_nothing() {
+    let Some(broker) = Broker::shared().await else { return };
+    let open = |options: &[(&str, &str)]| {
+        let mut all = Options::default();
+        options.iter().for_each(|(name, value)| all.add(*name, *value));
+        posthaste_transport_amqp::open(&broker.url, all).unwrap()
+    };
+    let names = ["", "amq.topic", broker.name.as_str()];
+    let asking = open(&[]);
+    for _ in 0..2 {
+        let missing = asking.missing_exchanges(&names, SOON).await.unwrap();
+        assert!(missing.len() == 1 && missing[0].contains(&broker.name) && missing[0].contains("404"), "{missing:?}");
+    }
+    let declaring = open(&[("declare", "topic")]);
+    assert_eq!(declaring.missing_exchanges(&names, SOON).await, Ok(vec![]), "it is made by its first use");
+    broker.exchange(ExchangeKind::Topic).await;
+    assert_eq!(asking.missing_exchanges(&names, SOON).await, Ok(vec![]));
+    asking.close().await;
+    broker.delete_exchange().await;
 }
